@@ -1,0 +1,48 @@
+"""Checks of arguments that several calls share; each refusal names the argument, its value and what is allowed."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import InvalidInput
+
+Tokens = Sequence[int] | npt.NDArray[np.integer[Any]]
+
+
+def count(value: object, name: str, most: int) -> int:
+    """`value` as an int from 1 to `most`."""
+    try:
+        number = 0 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = 0
+    if not 1 <= number <= most:
+        raise InvalidInput(f"{name} is {value!r}; expected a whole number from 1 to {most}.")
+    return number
+
+
+def token_array(tokens: Tokens, vocab: int) -> npt.NDArray[np.int32]:
+    """`tokens` as int32 [n], every id checked against the vocabulary."""
+    if isinstance(tokens, (str, bytes)):
+        raise InvalidInput(
+            f"tokens is a {type(tokens).__name__}; expected token ids: engine.tokenizer.encode(text) makes them."
+        )
+    try:
+        ids = np.asarray(tokens)
+    except (ValueError, TypeError):  # ragged, or objects that refuse
+        raise InvalidInput(
+            "tokens cannot be read as one row of token ids; expected a list of int or an int array."
+        ) from None
+    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+        raise InvalidInput(
+            f"tokens has shape {list(ids.shape)} and type {ids.dtype}; expected one row of integers, the token ids."
+        )
+    outside = np.flatnonzero((ids < 0) | (ids >= vocab))
+    if outside.size:
+        at = int(outside[0])
+        raise InvalidInput(f"tokens[{at}] is {ids[at]}; the vocabulary has 0 to {vocab - 1}.")
+    return np.ascontiguousarray(ids, dtype=np.int32)

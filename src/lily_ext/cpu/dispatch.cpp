@@ -1,0 +1,94 @@
+// Chooses the kernels: the best instruction set that this build has, this processor offers and this system saves.
+
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels.h"
+
+namespace lily::cpu {
+
+#if defined(LILY_HAVE_avx512bf16)
+namespace avx512bf16 {
+extern const Kernels kernels;
+}
+#endif
+#if defined(LILY_HAVE_avx512)
+namespace avx512 {
+extern const Kernels kernels;
+}
+#endif
+#if defined(LILY_HAVE_avx2)
+namespace avx2 {
+extern const Kernels kernels;
+}
+#endif
+#if defined(LILY_HAVE_neon)
+namespace neon {
+extern const Kernels kernels;
+}
+#endif
+
+namespace {
+
+constexpr int kMost = 4;
+
+struct Available {
+    const Kernels *sets[kMost];
+    int count = 0;
+
+    Available() {
+#if defined(__x86_64__)
+        // These builtins ask the processor and whether the system saves the wide registers.
+        __builtin_cpu_init();
+        [[maybe_unused]] const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+        [[maybe_unused]] const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
+                                             __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                                             __builtin_cpu_supports("avx512vl");
+#endif
+#if defined(LILY_HAVE_avx512bf16)
+        if (avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) {
+            sets[count++] = &avx512bf16::kernels;
+        }
+#endif
+#if defined(LILY_HAVE_avx512)
+        if (avx512) {
+            sets[count++] = &avx512::kernels;
+        }
+#endif
+#if defined(LILY_HAVE_avx2)
+        if (avx2) {
+            sets[count++] = &avx2::kernels;
+        }
+#endif
+#if defined(LILY_HAVE_neon)
+        sets[count++] = &neon::kernels;
+#endif
+    }
+};
+
+const Available &available() {
+    static const Available found;
+    return found;
+}
+
+} // namespace
+
+const Kernels *const *available_kernels(int *count) {
+    *count = available().count;
+    return available().sets;
+}
+
+const Kernels *find_kernels(const char *forced) {
+    if (forced == nullptr || *forced == '\0') {
+        forced = std::getenv("LILY_ISA");
+    }
+    for (int i = 0; i < available().count; ++i) {
+        const Kernels *set = available().sets[i];
+        if (forced == nullptr || *forced == '\0' || std::strcmp(set->isa, forced) == 0) {
+            return set;
+        }
+    }
+    return nullptr;
+}
+
+} // namespace lily::cpu

@@ -1,0 +1,141 @@
+// See gemv.h. Not here: which rows go to which thread.
+#include "gemv.h"
+
+#include "scratch.h"
+
+namespace lily::cpu::LILY_ISA {
+
+// Room for any packing: the last vector of words may be partly empty, and a 4-bit word holds the most inputs.
+static std::int64_t padded_units(std::int64_t cols) {
+    const std::int64_t widest = 8 * kLanes; // inputs in a vector of 4-bit words
+    return (cols + widest - 1) / widest * widest / kUnitInputs;
+}
+
+std::size_t row_activations_bytes(std::int64_t cols) {
+    std::size_t bytes = 0;
+    carve(bytes, padded_units(cols) * 4);
+    carve(bytes, cols / kGroup * 4);
+    return bytes;
+}
+
+RowActivations row_activations_at(std::byte *memory, std::int64_t cols) {
+    std::size_t end = 0;
+    auto *units = reinterpret_cast<std::uint32_t *>(memory + carve(end, padded_units(cols) * 4));
+    return {units, reinterpret_cast<float *>(memory + carve(end, cols / kGroup * 4))};
+}
+
+// One group in the order of the prefill path, then its units spread over the vectors of words.
+template <Packing packing> static void arrange(const std::uint16_t *x, std::int64_t cols, const RowActivations &to) {
+    constexpr int units = word_units(packing);
+    const std::int64_t groups = cols / kGroup, words = groups * group_words(packing);
+    for (std::int64_t g = 0; g < groups; ++g) {
+        std::uint32_t ordered[kUnits];
+        arrange_row(packing, x + g * kGroup, kGroup, 0, {ordered, to.sums + g, 1});
+        for (int w = 0; w < group_words(packing); ++w) {
+            const std::int64_t word = g * group_words(packing) + w;
+            std::uint32_t *out = to.units + word / kLanes * units * kLanes + word % kLanes;
+            for (int u = 0; u < units; ++u)
+                out[u * kLanes] = ordered[w * units + u];
+        }
+    }
+    for (std::int64_t word = words; word % kLanes != 0; ++word)
+        for (int u = 0; u < units; ++u)
+            to.units[(word / kLanes * units + u) * kLanes + word % kLanes] = 0;
+}
+
+void arrange_one(Packing packing, const std::uint16_t *x, std::int64_t cols, const RowActivations &to) {
+    if (packing == Packing::affine4)
+        arrange<Packing::affine4>(x, cols, to);
+    else if (packing == Packing::affine8)
+        arrange<Packing::affine8>(x, cols, to);
+    else
+        arrange<Packing::bf16>(x, cols, to);
+}
+
+// How far ahead of the codes in use the next are asked for, and only into the second-level cache: it has room for more
+// outstanding reads than the first, which alone would limit a thread to half the speed of memory.
+constexpr std::int64_t kAhead = 8192;
+
+template <Packing packing> LILY_INLINE F scale_of_words(const std::uint8_t *scales, std::int64_t vector, bool whole) {
+    const std::uint8_t *p = scales + vector * kLanes / group_words(packing) * 2;
+    return packing == Packing::affine4 && whole ? word_scales4(p) : set1_bf16(p);
+}
+
+// What one vector of words adds to a row's sums.
+template <Packing packing> LILY_INLINE F multiply(Words w, const Unit *inputs, const std::uint8_t *scales,
+                                                  std::int64_t vector, bool whole, F sums) {
+    constexpr bool affine = packing != Packing::bf16;
+    F dot = affine ? zero() : sums;
+    for (int u = 0; u < word_units(packing); ++u)
+        dot = step(dot, unit_of<packing>(w, u), inputs[u]);
+    if constexpr (affine)
+        dot = fma(scale_of_words<packing>(scales, vector, whole), dot, sums);
+    return dot;
+}
+
+// Several rows at once share the inputs and hide each other's latency.
+template <Packing packing, int count>
+static void dot_few(const Rows &rows, std::int64_t first, const RowActivations &x, F *out) {
+    constexpr int units = word_units(packing);
+    const std::int64_t groups = rows.cols / kGroup, stride = row_bytes(packing, rows.cols);
+    const std::int64_t words = groups * group_words(packing), vectors = words / kLanes;
+    const std::uint8_t *codes[count], *scales[count];
+    F sums[count];
+    for (int r = 0; r < count; ++r) {
+        codes[r] = rows.codes + (first + r) * stride;
+        scales[r] = packing == Packing::bf16 ? nullptr : rows.scales + (first + r) * groups * 2;
+        sums[r] = zero();
+    }
+    Unit inputs[units];
+    for (std::int64_t v = 0; v < vectors; ++v) {
+        for (int u = 0; u < units; ++u)
+            inputs[u] = load_unit(x.units + (v * units + u) * kLanes);
+#pragma GCC unroll 4
+        for (int r = 0; r < count; ++r) {
+            const std::uint8_t *p = codes[r] + v * kLanes * 4;
+            __builtin_prefetch(p + kAhead, 0, 2);
+            sums[r] = multiply<packing>(stream_words(p), inputs, scales[r], v, true, sums[r]);
+        }
+    }
+    if (const int left = static_cast<int>(words - vectors * kLanes)) {
+        for (int u = 0; u < units; ++u)
+            inputs[u] = load_unit(x.units + (vectors * units + u) * kLanes);
+#pragma GCC unroll 4
+        for (int r = 0; r < count; ++r) {
+            const Words w = load_words_n(codes[r] + vectors * kLanes * 4, left);
+            sums[r] = multiply<packing>(w, inputs, scales[r], vectors, false, sums[r]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < count; ++r) {
+        if constexpr (packing != Packing::bf16) {
+            const std::uint8_t *biases = rows.biases + (first + r) * groups * 2;
+            std::int64_t g = 0;
+            for (; g + kLanes <= groups; g += kLanes)
+                sums[r] = fma(load_bf16(biases + g * 2), load(x.sums + g), sums[r]);
+            if (const int left = static_cast<int>(groups - g))
+                sums[r] = fma(load_bf16_n(biases + g * 2, left), load_n(x.sums + g, left), sums[r]);
+        }
+        out[r] = sums[r];
+    }
+}
+
+template <Packing packing>
+static void dot_many(const Rows &rows, std::int64_t first, int count, const RowActivations &x, F *out) {
+    int r = 0;
+    for (; r + 4 <= count; r += 4)
+        dot_few<packing, 4>(rows, first + r, x, out + r);
+    for (; r < count; ++r)
+        dot_few<packing, 1>(rows, first + r, x, out + r);
+}
+
+void dot_rows(Packing packing, const Rows &rows, std::int64_t first, int count, const RowActivations &x, F *out) {
+    if (packing == Packing::affine4)
+        dot_many<Packing::affine4>(rows, first, count, x, out);
+    else if (packing == Packing::affine8)
+        dot_many<Packing::affine8>(rows, first, count, x, out);
+    else
+        dot_many<Packing::bf16>(rows, first, count, x, out);
+}
+
+} // namespace lily::cpu::LILY_ISA

@@ -1,0 +1,37 @@
+// The core of the decode path, shared by matmul and moe: output rows of a matrix against one row of activations, lanes
+// along the inputs, so that the codes are read once, in the order in which they lie in memory. Sums stay spread over the
+// lanes for the caller to add up, once an output.
+#pragma once
+
+#include "tile.h"
+
+namespace lily::cpu::LILY_ISA {
+
+// One activation row, in the order in which vectors of kLanes words unpack, padded with zeros to whole vectors.
+struct RowActivations {
+    std::uint32_t *units; // [vectors of words, word_units, kLanes]
+    float *sums;          // of each group
+};
+std::size_t row_activations_bytes(std::int64_t cols);
+RowActivations row_activations_at(std::byte *memory, std::int64_t cols);
+void arrange_one(Packing packing, const std::uint16_t *x, std::int64_t cols, const RowActivations &to);
+
+// Consecutive rows of a matrix.
+struct Rows {
+    const std::uint8_t *codes, *scales, *biases;
+    std::int64_t cols;
+};
+LILY_INLINE Rows rows_of(const Linear &w, std::int64_t expert, std::int64_t first) {
+    const std::int64_t at = expert * w.rows + first;
+    Rows rows{w.codes + at * row_bytes(w.packing, w.cols), nullptr, nullptr, w.cols};
+    if (w.packing != Packing::bf16) {
+        rows.scales = w.scales + at * (w.cols / kGroup) * 2;
+        rows.biases = w.biases + at * (w.cols / kGroup) * 2;
+    }
+    return rows;
+}
+
+// The dot products of rows first .. first + count - 1 with x, still spread over the lanes: out[r] sums to the product.
+void dot_rows(Packing packing, const Rows &rows, std::int64_t first, int count, const RowActivations &x, F *out);
+
+} // namespace lily::cpu::LILY_ISA

@@ -1,0 +1,165 @@
+// See moe_step.h.
+#include "moe_step.h"
+
+#include "gemv.h"
+#include "matmul.h"
+#include "moe_route.h"
+#include "norm.h"
+#include "scratch.h"
+
+namespace lily::cpu::LILY_ISA {
+
+constexpr int kMaxBlock = 32; // output rows of an item
+
+struct Layout {
+    std::size_t normed, logits, shared_logit, ids, weights, h;
+    std::size_t inputs, shared_inputs, h_units, h_stride; // of every chosen expert, then of the shared one
+    std::size_t matmul, end;
+};
+
+static std::int64_t widest_of(const MoeShape &shape) {
+    return shape.width > shape.shared_width ? shape.width : shape.shared_width;
+}
+
+static Layout layout_of(const MoeShape &shape) {
+    Layout l{};
+    l.normed = carve(l.end, shape.hidden * 2);
+    l.logits = carve(l.end, shape.experts * 4);
+    l.shared_logit = carve(l.end, 4);
+    l.ids = carve(l.end, shape.top_k * 4);
+    l.weights = carve(l.end, (shape.top_k + 1) * 4); // the shared expert's behind the chosen ones'
+    l.h = carve(l.end, (shape.top_k + 1) * widest_of(shape) * 2);
+    l.inputs = carve(l.end, static_cast<std::int64_t>(row_activations_bytes(shape.hidden)));
+    l.shared_inputs = carve(l.end, static_cast<std::int64_t>(row_activations_bytes(shape.hidden)));
+    carve(l.h_stride, static_cast<std::int64_t>(row_activations_bytes(widest_of(shape))));
+    l.h_units = carve(l.end, static_cast<std::int64_t>(l.h_stride) * (shape.top_k + 1));
+    l.matmul = l.end;
+    return l;
+}
+
+struct Step {
+    const MoeArgs *args;
+    Layout at;
+    std::byte *scratch;
+    std::int32_t *ids;
+    float *weights;
+    RowActivations inputs, shared_inputs;
+    std::int64_t block, blocks, shared_blocks; // rows of an item; items of one expert and of the shared one
+};
+
+static std::uint16_t *h_of(const Step &step, std::int64_t slot) {
+    return reinterpret_cast<std::uint16_t *>(step.scratch + step.at.h) + slot * widest_of(step.args->shape);
+}
+
+static RowActivations h_units_of(const Step &step, std::int64_t slot, std::int64_t cols) {
+    return row_activations_at(step.scratch + step.at.h_units + step.at.h_stride * static_cast<std::size_t>(slot), cols);
+}
+
+// Blocks of `rows` rows for all experts: small enough to give every thread several, a multiple of four.
+static std::int64_t block_of(std::int64_t rows, int threads) {
+    std::int64_t block = kMaxBlock;
+    while (block > 4 && rows / block < 8 * threads)
+        block /= 2;
+    return block;
+}
+
+// One block of h = silu(gate) * up of a chosen expert or, after those, of the shared one.
+static void first_pass(void *context, std::int64_t item, int) {
+    const Step &step = *static_cast<const Step *>(context);
+    const MoeArgs &args = *step.args;
+    const std::int64_t routed = step.blocks * args.shape.top_k;
+    const bool shared = item >= routed;
+    const std::int64_t slot = shared ? args.shape.top_k : item / step.blocks;
+    const std::int64_t first = (shared ? item - routed : item % step.blocks) * step.block;
+    const Linear &gate = shared ? args.shared_gate : args.gate, &up = shared ? args.shared_up : args.up;
+    const std::int64_t expert = shared ? 0 : step.ids[slot];
+    const RowActivations &x = shared ? step.shared_inputs : step.inputs;
+
+    const int count = static_cast<int>(gate.rows - first < step.block ? gate.rows - first : step.block);
+    F gates[kMaxBlock], ups[kMaxBlock];
+    for (int r = count; r % 4 != 0; ++r)
+        gates[r] = ups[r] = zero();
+    dot_rows(gate.packing, rows_of(gate, expert, 0), first, count, x, gates);
+    dot_rows(up.packing, rows_of(up, expert, 0), first, count, x, ups);
+    float g[kMaxBlock + kLanes], u[kMaxBlock + kLanes];
+    for (int r = 0; r < count; r += 4) {
+        sum4(gates + r, g + r);
+        sum4(ups + r, u + r);
+    }
+    std::uint16_t *h = h_of(step, slot) + first;
+    for (int r = 0; r < count; r += kLanes) {
+        const int lanes = count - r < kLanes ? count - r : kLanes;
+        store_bf16_n(h + r, mul(silu(load_n(g + r, lanes)), load_n(u + r, lanes)), lanes);
+    }
+}
+
+// One block of the residual stream: every expert's down, weighted, in slot order, the shared expert last.
+static void second_pass(void *context, std::int64_t item, int) {
+    const Step &step = *static_cast<const Step *>(context);
+    const MoeArgs &args = *step.args;
+    const std::int64_t first = item * step.block, left = args.shape.hidden - first;
+    const int count = static_cast<int>(left < step.block ? left : step.block);
+    F sums[kMaxBlock], dots[kMaxBlock];
+    for (F &sum : sums)
+        sum = zero();
+    for (std::int64_t slot = 0; slot <= args.shape.top_k; ++slot) {
+        const bool shared = slot == args.shape.top_k;
+        const Linear &down = shared ? args.shared_down : args.down;
+        dot_rows(down.packing, rows_of(down, shared ? 0 : step.ids[slot], 0), first, count,
+                 h_units_of(step, slot, down.cols), dots);
+        const F weight = set1(step.weights[slot]);
+        for (int r = 0; r < count; ++r)
+            sums[r] = fma(weight, dots[r], sums[r]);
+    }
+    for (int r = 0; r < count; r += 4) {
+        float out[4];
+        sum4(sums + r, out);
+        for (int i = 0; i < 4 && r + i < count; ++i) {
+            std::uint16_t &x = args.x[first + r + i];
+            x = to_bf16(from_bf16(x) + out[i]);
+        }
+    }
+}
+
+void moe_step(Context &context, const MoeArgs &args) {
+    const MoeShape &shape = args.shape;
+    Step step{};
+    step.args = &args;
+    step.at = layout_of(shape);
+    step.scratch = context.scratch;
+    auto *normed = reinterpret_cast<std::uint16_t *>(context.scratch + step.at.normed);
+    auto *logits = reinterpret_cast<float *>(context.scratch + step.at.logits);
+    auto *shared_logit = reinterpret_cast<float *>(context.scratch + step.at.shared_logit);
+    step.ids = reinterpret_cast<std::int32_t *>(context.scratch + step.at.ids);
+    step.weights = reinterpret_cast<float *>(context.scratch + step.at.weights);
+    step.inputs = row_activations_at(context.scratch + step.at.inputs, shape.hidden);
+    step.shared_inputs = row_activations_at(context.scratch + step.at.shared_inputs, shape.hidden);
+
+    norm_row(args.x, args.norm, shape.eps, shape.hidden, normed);
+    const Job jobs[] = {{&args.router, 0, Store::f32, logits, shape.experts},
+                        {&args.shared_router, 0, Store::f32, shared_logit, 1}};
+    matmul(context, context.scratch + step.at.matmul, normed, 1, jobs, 2);
+    choose_experts(shape, logits, step.ids, step.weights);
+    step.weights[shape.top_k] = sigmoid_of(*shared_logit);
+    arrange_one(args.gate.packing, normed, shape.hidden, step.inputs);
+    if (args.shared_gate.packing == args.gate.packing)
+        step.shared_inputs = step.inputs;
+    else
+        arrange_one(args.shared_gate.packing, normed, shape.hidden, step.shared_inputs);
+
+    step.block = block_of(shape.top_k * shape.width + shape.shared_width, context.pool->threads());
+    step.blocks = (shape.width + step.block - 1) / step.block;
+    step.shared_blocks = (shape.shared_width + step.block - 1) / step.block;
+    context.pool->run(step.blocks * shape.top_k + step.shared_blocks, first_pass, &step);
+
+    for (std::int64_t slot = 0; slot < shape.top_k; ++slot)
+        arrange_one(args.down.packing, h_of(step, slot), shape.width, h_units_of(step, slot, shape.width));
+    arrange_one(args.shared_down.packing, h_of(step, shape.top_k), shape.shared_width,
+                h_units_of(step, shape.top_k, shape.shared_width));
+    step.block = block_of(shape.hidden, context.pool->threads());
+    context.pool->run((shape.hidden + step.block - 1) / step.block, second_pass, &step);
+}
+
+std::size_t moe_step_scratch(const MoeShape &shape) { return layout_of(shape).end + matmul_scratch(1, shape.hidden, 1); }
+
+} // namespace lily::cpu::LILY_ISA

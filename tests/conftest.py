@@ -1,0 +1,33 @@
+"""What the tests share: one small random checkpoint, written by lily itself, and one engine on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+from lily import Engine, synth
+
+hypothesis.settings.register_profile("lily", deadline=None)  # the machine is shared; its speed is no property
+hypothesis.settings.load_profile("lily")
+
+CHUNK = 64
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a checkpoint with tokenizer and template. Tests that change files make a copy."""
+    return synth.write_checkpoint(tmp_path_factory.mktemp("checkpoints") / "tiny", synth.TINY, seed=1)
+
+
+@pytest.fixture(scope="session")
+def engine(tiny: Path) -> Iterator[Engine]:
+    """An engine of 256 tokens and short chunks (CHUNK), so that short prompts have several. Tests make their own
+    sessions and close them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lily.engine.CHUNK", CHUNK)
+        loaded = Engine.load(tiny, max_context=256)
+    with loaded:
+        yield loaded

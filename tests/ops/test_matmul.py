@@ -1,0 +1,99 @@
+"""The product with a packed matrix against float64, and the promise that a row does not depend on its neighbours."""
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies
+from kernels import (
+    EPSILON,
+    INSTRUCTION_SETS,
+    Draw,
+    Kernels,
+    bases,
+    check_bounded,
+    few_examples,
+    many_examples,
+    packings,
+    row_counts,
+    seeds,
+)
+
+from reference import FLOAT64, Array, Matrix, bf16_values, matmul
+
+
+def bound(x: Array, matrix: Matrix, expert: int = 0) -> Array:
+    """The error of a float32 sum: half a unit for each addition on the longest path, times the sum of the sizes.
+
+    A group of 64 is summed in at least four lanes of pairs (8 additions, 6 to join the lanes), then scaled and added
+    to a total of cols / 64 groups twice (code part and bias part). A plain bf16 row is summed in the same lanes.
+    """
+    size = matrix.magnitude()
+    terms = np.abs(x) @ (size if size.ndim == 2 else size[expert]).T
+    return np.asarray((16 + 3 * x.shape[1] / 64) * EPSILON * terms)
+
+
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@many_examples
+@given(
+    seed=seeds,
+    rows=row_counts,
+    outputs=strategies.integers(1, 150),
+    groups=strategies.sampled_from((1, 2, 3, 5, 8, 32)),
+    packing=packings,
+    base=bases,
+)
+def test_matmul(isa: str, seed: int, rows: int, outputs: int, groups: int, packing: str, base: int) -> None:
+    draw = Draw(seed)
+    matrix = draw.matrix(outputs, 64 * groups, packing)
+    x = draw.bits(rows, 64 * groups)
+    y = Kernels(isa).run("matmul", x, matrix, 0, base=base)
+    values = bf16_values(x, np.float64)
+    check_bounded("matmul", y, matmul(values, matrix, FLOAT64), bound(values, matrix))
+
+
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@few_examples
+@given(seed=seeds, rows=strategies.sampled_from((1, 2, 7, 33)), packing=packings, base=bases)
+def test_expert_of_a_stack(isa: str, seed: int, rows: int, packing: str, base: int) -> None:
+    draw = Draw(seed)
+    stack = draw.matrix(37, 128, packing, experts=5)
+    x = draw.bits(rows, 128)
+    expert = int(draw.random.integers(5))
+    y = Kernels(isa).run("matmul", x, stack, expert, base=base)
+    values = bf16_values(x, np.float64)
+    check_bounded("matmul", y, matmul(values, stack, FLOAT64, expert), bound(values, stack, expert))
+
+
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@few_examples
+@given(seed=seeds, rows=strategies.integers(3, 129), packing=packings)
+def test_a_row_does_not_depend_on_its_neighbours(isa: str, seed: int, rows: int, packing: str) -> None:
+    """Any two or more rows of a call give the bits they give in any other call of two or more rows."""
+    draw = Draw(seed)
+    kernels = Kernels(isa)
+    matrix = draw.matrix(45, 192, packing)
+    x = draw.bits(rows, 192)
+    whole = kernels.run("matmul", x, matrix, 0)
+    first = int(draw.random.integers(rows - 1))
+    count = int(draw.random.integers(2, rows - first + 1))
+    part = kernels.run("matmul", x[first : first + count], matrix, 0)
+    assert part.tobytes() == whole[first : first + count].tobytes()
+
+
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("packing", ["affine4", "affine8"])
+@pytest.mark.parametrize("rows", [1, 2, 40])
+def test_every_code_at_every_place(isa: str, packing: str, rows: int) -> None:
+    """One input at a time meets each code: an unpacking that swaps or drops one cannot hide in a sum."""
+    bits = 4 if packing == "affine4" else 8
+    per_word = 32 // bits
+    codes = np.random.default_rng(bits).integers(0, 2**bits, (2**bits, 128), dtype=np.uint32)
+    codes[:, :128] = (codes[:1] + np.arange(2**bits, dtype=np.uint32)[:, None]) % 2**bits
+    shifts = np.arange(0, 32, bits, dtype=np.uint32)
+    words = np.bitwise_or.reduce(codes.reshape(2**bits, -1, per_word) << shifts, axis=-1)
+    one, zero = np.full((2**bits, 2), 0x3F80, np.uint16), np.zeros((2**bits, 2), np.uint16)
+    kernels, matrix = Kernels(isa), Matrix(packing, words, one, zero)
+    for first in range(0, 128, rows):
+        x = np.zeros((min(rows, 128 - first), 128), np.uint16)
+        x[np.arange(len(x)), first + np.arange(len(x))] = 0x3F80
+        y = kernels.run("matmul", x, matrix, 0)
+        assert np.array_equal(y, codes[:, first : first + len(x)].T)
