@@ -7,7 +7,8 @@ compared with the reference in float64 with the documented roundings, within bou
 * a bf16 result may sit one step from the reference where the value before the last rounding is close to a tie;
 * an intermediate value close to a tie may round the other way. That is rare, and moves a result by about as much as the
   documented roundings do anyway. So no element may be off by more than a few times that noise, and most elements must
-  be the same to the bit: about 98 in 100 are, and one rounding too many or too few leaves 30 to 65.
+  be the same to the bit: about 98 in 100 are, and one rounding too many or too few leaves 30 to 65. One early flip can
+  move all of a few rows, so that share is asked of many rows, or of the mean of many draws (check_alike).
 """
 
 import dataclasses
@@ -23,8 +24,11 @@ from reference import Array, Matrix, bf16_bits, bf16_values, half_step, round_bf
 INSTRUCTION_SETS: list[str] = _ext.instruction_sets()
 EPSILON = 2.0**-24  # half a unit in the last place of a float32
 PACKINGS = ("affine4", "affine8", "bf16")
-ALIKE = 0.7  # the least share of elements that must be the same to the bit; few rows have lucky and unlucky draws
+ALIKE = 0.7  # the least share of elements that must be the same to the bit, of one draw
+ALIKE_ON_AVERAGE = 0.85
+MANY_ROWS = 16
 
+one_example = settings(max_examples=1, deadline=None, print_blob=True)  # of many draws
 few_examples = settings(max_examples=12, deadline=None, print_blob=True)
 many_examples = settings(max_examples=40, deadline=None, print_blob=True)
 
@@ -135,15 +139,26 @@ def check_bf16(name: str, bits: Array, emulated: Array, exact: Array, alike: flo
     """A bf16 result of a sublayer agrees with the emulation: see the top of the file."""
     actual = bf16_values(bits, np.float64)
     check_bounded(name, actual, emulated, 2 * half_step(emulated) + 8 * noise(emulated, exact))
-    share = float(np.mean(actual == round_bf16(emulated)))
-    assert share >= alike, f"{name}: only {share:.3f} of the elements equal the emulation, expected {alike}"
+    share = share_alike(bits, emulated)
+    if len(bits) >= MANY_ROWS:
+        assert share >= alike, f"{name}: only {share:.3f} of the elements equal the emulation, expected {alike}"
+
+
+def share_alike(bits: Array, emulated: Array) -> float:
+    return float(np.mean(bf16_values(bits, np.float64) == round_bf16(emulated)))
+
+
+def check_alike(shares: list[float]) -> None:
+    """The mean over many draws tells a rounding too many or too few from an unlucky flip, for any number of rows."""
+    mean = float(np.mean(shares))
+    assert mean >= ALIKE_ON_AVERAGE, f"only {mean:.3f} of the elements equal the emulation, over {len(shares)} draws"
 
 
 def check_float32(name: str, actual: Array, emulated: Array, exact: Array) -> None:
-    """A float32 result of a sublayer is far closer to the emulation than the roundings upstream move it."""
+    """A float32 result of a sublayer is closer to the emulation than the roundings upstream move it."""
     own = noise(emulated, exact)
     check_bounded(name, actual, emulated, 10 * own)
-    assert rms(actual - emulated) <= rms(own) / 2, f"{name}: off by {rms(actual - emulated):.3e}, noise {rms(own):.3e}"
+    assert rms(actual - emulated) <= rms(own), f"{name}: off by {rms(actual - emulated):.3e}, noise {rms(own):.3e}"
 
 
 def noise(emulated: Array, exact: Array) -> Array:

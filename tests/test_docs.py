@@ -102,7 +102,7 @@ def test_test_command() -> None:
     assert shlex.split(blocks(section("Test"), "bash")[0]) == ["python", "-m", "pytest"]
 
 
-@pytest.mark.parametrize("name", [*DOCS, "docs/internals.md", "docs/errors.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("name", [*DOCS, "docs/internals.md", "docs/errors.md", "docs/gate.md", "CONTRIBUTING.md"])
 def test_links_lead_somewhere(name: str) -> None:
     targets = re.findall(r"\]\((?!https?://)([^)#]+)", text(name))
     missing = [target for target in targets if not (ROOT / name).parent.joinpath(target).exists()]

@@ -57,3 +57,24 @@ class DeviceError(LilyError):
 
 class HubError(LilyError):
     """A repository of the Hugging Face hub could not be found, reached or stored."""
+
+
+class PolicyError(LilyError):
+    """A policy that cannot be used as it is written. `problems` has one sentence for each thing that is wrong."""
+
+    def __init__(self, message: str, problems: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.problems = problems or (message,)
+
+
+class PolicyBlocked(LilyError):
+    """The policy keeps this text on the device. `outcome` is what it decided ("local", "ask", "refuse")."""
+
+    def __init__(self, message: str, outcome: str = "", reasons: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+        self.reasons = reasons
+
+
+class AuditError(LilyError):
+    """The audit log cannot be written, read or believed. What it could not record does not leave the device."""

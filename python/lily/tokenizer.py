@@ -130,6 +130,13 @@ class Tokenizer:
             ids.extend(self._ordinary(piece) if control is None else (control,))
         return ids
 
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Token ids of ordinary `text`, and for each the characters (code points) that it stands for, end exclusive.
+        Tokens that share a character have the same. Raises InvalidInput for a lone surrogate."""
+        check_text(text)
+        encoding = self._inner.encode(text, add_special_tokens=False)
+        return encoding.ids, encoding.offsets
+
     def split(self, text: str) -> Iterable[tuple[str, int | None]]:
         """`text` cut at control tokens (the longest at each place): pairs of a piece and its id, None for ordinary
         text. The pieces joined are the text."""

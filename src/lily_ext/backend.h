@@ -42,10 +42,10 @@ struct AttentionShape {
 };
 
 struct AttentionWeights {
-    Tensor norm;           // f32 [hidden]
-    Matrix q;              // [heads * 2 * head_dim, hidden], per head: head_dim rows of query, then head_dim rows of gate
-    Matrix k, v;           // [kv_heads * head_dim, hidden]
-    Matrix o;              // [hidden, heads * head_dim]
+    Tensor norm; // f32 [hidden]
+    Matrix q;    // [heads * 2 * head_dim, hidden], per head: head_dim rows of query, then head_dim rows of gate
+    Matrix k, v; // [kv_heads * head_dim, hidden]
+    Matrix o;    // [hidden, heads * head_dim]
     Tensor q_norm, k_norm; // f32 [head_dim]
 };
 
@@ -92,15 +92,36 @@ struct MoeShape {
 
 // gate and up are packed alike, and so are shared_gate and shared_up: a backend may run each pair in one pass.
 struct MoeWeights {
-    Tensor norm;                              // f32 [hidden]
-    Matrix router;                            // [experts, hidden]
-    Matrix gate, up, down;                    // experts x [width, hidden], the same, experts x [hidden, width]
-    Matrix shared_router;                     // [1, hidden]
+    Tensor norm;           // f32 [hidden]
+    Matrix router;         // [experts, hidden]
+    Matrix gate, up, down; // experts x [width, hidden], the same, experts x [hidden, width]
+    Matrix shared_router;  // [1, hidden]
     Matrix shared_gate, shared_up, shared_down;
 };
 
+struct MlpShape {
+    std::int64_t hidden = 0;
+    std::int64_t width = 0;
+    float eps = 0;
+};
+
+// gate and up are packed alike: a backend may run the pair in one pass.
+struct MlpWeights {
+    Tensor norm;     // f32 [hidden]
+    Matrix gate, up; // [width, hidden]
+    Matrix down;     // [hidden, width]
+};
+
+// The heads of a classifier, on the final norm of the stream: one on each row, one on the mean of each window's rows.
+struct ClassifyWeights {
+    Tensor norm;                          // f32 [hidden]
+    Tensor tags, tags_bias;               // f32 [labels, hidden], [labels]
+    Tensor sensitivity, sensitivity_bias; // f32 [1, hidden], [1]
+    float eps = 0;
+};
+
 struct HeadWeights {
-    Tensor norm; // f32 [hidden]
+    Tensor norm;  // f32 [hidden]
     Matrix table; // [vocab, hidden]
     float eps = 0;
 };
@@ -115,17 +136,20 @@ struct Limits {
     AttentionShape attention{};
     GatedDeltaShape gated_delta{};
     MoeShape moe{};
+    AttentionShape bidirectional{};
+    MlpShape mlp{};
+    std::int64_t labels = 0; // of classify
 };
 
 class Backend {
   public:
     virtual ~Backend() = default;
 
-    virtual std::string name() const = 0;            // "cpu (avx512bf16, 2 threads)"
-    virtual std::string isa() const = 0;             // the instruction set or GPU family of the kernels
-    virtual int threads() const = 0;                 // of the host that compute
-    virtual std::size_t scratch_bytes() const = 0;   // reserved by reserve()
-    virtual void reserve(const Limits &limits) = 0;  // throws Error(out_of_memory) with the sizes
+    virtual std::string name() const = 0;           // "cpu (avx512bf16, 2 threads)"
+    virtual std::string isa() const = 0;            // the instruction set or GPU family of the kernels
+    virtual int threads() const = 0;                // of the host that compute
+    virtual std::size_t scratch_bytes() const = 0;  // reserved by reserve()
+    virtual void reserve(const Limits &limits) = 0; // throws Error(out_of_memory) with the sizes
 
     // A read-only buffer over memory that outlives it. The CPU maps it as it is, at any alignment.
     virtual std::unique_ptr<Buffer> map(std::span<const std::byte> memory) = 0;
@@ -149,6 +173,15 @@ class Backend {
     virtual void gated_delta(const GatedDeltaShape &shape, const GatedDeltaWeights &weights, const Tensor &x,
                              const GatedDeltaState &from, const GatedDeltaState &to, std::int64_t position) = 0;
     virtual void moe(const MoeShape &shape, const MoeWeights &weights, const Tensor &x) = 0;
+    // Rows are windows one after another: window i is rows starts[i] .. starts[i + 1] - 1 of starts, i32 [windows + 1]. A row
+    // sees all rows of its own window and no other. The queries have no gate: weights.q is [heads * head_dim, hidden].
+    // turns: f32 [positions, rotary_dim], the cosines and then the sines of the angles at each position of a window.
+    virtual void bidirectional(const AttentionShape &shape, const AttentionWeights &weights, const Tensor &turns,
+                               const Tensor &x, const Tensor &starts) = 0;
+    virtual void mlp(const MlpShape &shape, const MlpWeights &weights, const Tensor &x) = 0;
+    // logits: f32 [rows, labels], sensitivity: f32 [windows]; x and starts as in bidirectional, x is not changed.
+    virtual void classify(const ClassifyWeights &weights, const Tensor &x, const Tensor &starts, const Tensor &logits,
+                          const Tensor &sensitivity) = 0;
     // logits: f32 [rows, vocab] of x bf16 [rows, hidden]; x is not changed.
     virtual void head(const HeadWeights &weights, const Tensor &x, const Tensor &logits) = 0;
 

@@ -22,11 +22,13 @@
 #include <nanobind/stl/vector.h>
 
 #include "decoder.h"
+#include "encoder.h"
 #include "engine.h"
 #include "error.h"
 #include "probe.h"
 #include "sampler.h"
 #include "session.h"
+#include "viterbi.h"
 #include "weights.h"
 
 namespace nb = nanobind;
@@ -226,6 +228,13 @@ void make_engine(Engine *self, std::shared_ptr<Weights> weights, const Dict &con
     new (self) Engine(std::move(weights), decoder, options);
 }
 
+void make_encoder(Encoder *self, std::shared_ptr<Weights> weights, const Dict &config, const std::string &device,
+                  const std::string &isa, int threads, std::int64_t max_rows) {
+    const EncoderConfig encoder = EncoderConfig::from(numbers_of(config));
+    const nb::gil_scoped_release release;
+    new (self) Encoder(open_device(device, isa, threads), std::move(weights), encoder, max_rows);
+}
+
 void make_sampler(Sampler *self, double temperature, std::int64_t top_k, double top_p, double min_p,
                   double repetition_penalty, double presence_penalty, double frequency_penalty,
                   std::map<std::int64_t, double> logit_bias, const nb::int_ &seed) {
@@ -365,6 +374,32 @@ void bind_probe(nb::module_ &module) {
             },
             "shape"_a, "weights"_a, "x"_a)
         .def(
+            "bidirectional",
+            [](Probe &probe, Dict shape, Dict weights, Floats turns, Halves x, Ids starts) {
+                HostReader reader;
+                return numpy_of<std::uint16_t>(probe.bidirectional(reader.fields(shape), reader.fields(weights),
+                                                                   reader.array(turns, "turns"), reader.array(x, "x"),
+                                                                   reader.array(starts, "starts")));
+            },
+            "shape"_a, "weights"_a, "turns"_a, "x"_a, "starts"_a)
+        .def(
+            "mlp",
+            [](Probe &probe, Dict shape, Dict weights, Halves x) {
+                HostReader reader;
+                return numpy_of<std::uint16_t>(
+                    probe.mlp(reader.fields(shape), reader.fields(weights), reader.array(x, "x")));
+            },
+            "shape"_a, "weights"_a, "x"_a)
+        .def(
+            "classify",
+            [](Probe &probe, Dict weights, float eps, Halves x, Ids starts) {
+                HostReader reader;
+                auto [logits, scores] =
+                    probe.classify(reader.fields(weights), eps, reader.array(x, "x"), reader.array(starts, "starts"));
+                return std::tuple(numpy_of<float>(std::move(logits)), numpy_of<float>(std::move(scores)));
+            },
+            "weights"_a, "eps"_a, "x"_a, "starts"_a)
+        .def(
             "head",
             [](Probe &probe, Dict weights, float eps, Halves x) {
                 HostReader reader;
@@ -472,6 +507,69 @@ void bind_engine(nb::module_ &module) {
         .def("close", &Engine::close, Release());
 }
 
+// A view of logits [rows, Viterbi::kTags], f32.
+std::span<const float> tag_logits(const Array &array) {
+    if (array.ndim() != 2 || array.shape(1) != Viterbi::kTags || array.dtype() != nb::dtype<float>()) {
+        refuse("the logits have " + std::to_string(array.ndim()) + " dimensions and " +
+               std::to_string(array.itemsize()) + " bytes an element, expected float32 [rows, " +
+               std::to_string(Viterbi::kTags) + "]");
+    }
+    return {static_cast<const float *>(array.data()), array.size()};
+}
+
+Numpy<std::int32_t> tags_of(std::vector<std::int32_t> &&tags) {
+    const std::size_t count = tags.size();
+    return numpy_of(std::move(tags), {count});
+}
+
+void bind_encoder(nb::module_ &module) {
+    nb::class_<Encoder>(module, "Encoder", "A bidirectional tagger on one device.")
+        .def("__init__", &make_encoder, "weights"_a, "config"_a, nb::kw_only(), "device"_a = "auto", "isa"_a = "",
+             "threads"_a = 0, "max_rows"_a)
+        .def_prop_ro("device_name", &Encoder::device_name)
+        .def_prop_ro("max_rows", &Encoder::max_rows)
+        .def("memory", [](Encoder &encoder) { return unlocked([&] { return encoder.memory(); }); })
+        .def(
+            "logits",
+            [](Encoder &encoder, Ids ids, Ids lengths) {
+                const std::vector<std::int32_t> tokens = ids_of(ids);
+                const std::vector<std::int32_t> windows = ids_of(lengths);
+                Classification result = unlocked([&] { return encoder.classify(tokens, windows); });
+                const auto labels = static_cast<std::size_t>(encoder.config().labels);
+                return std::tuple(numpy_of(std::move(result.logits), {tokens.size(), labels}),
+                                  numpy_of(std::move(result.sensitivity), {windows.size()}));
+            },
+            "ids"_a, "lengths"_a)
+        .def("close", &Encoder::close, Release());
+
+    nb::class_<Viterbi>(module, "Viterbi", "The best path of tags, decided as the logits come in.")
+        .def(nb::init<float, float>(), "b_bias"_a = 0.0F, "e_bias"_a = 0.0F)
+        .def(
+            "push",
+            [](Viterbi &viterbi, Floats logits) {
+                const Array array = array_of(logits, "logits");
+                const std::span<const float> values = tag_logits(array);
+                return tags_of(unlocked([&] { return viterbi.push(values); }));
+            },
+            "logits"_a)
+        .def("finish", [](Viterbi &viterbi) { return tags_of(viterbi.finish()); });
+
+    module.def(
+        "viterbi",
+        [](Floats logits, float b_bias, float e_bias) {
+            const Array array = array_of(logits, "logits");
+            const std::span<const float> values = tag_logits(array);
+            return tags_of(unlocked([&] {
+                Viterbi viterbi(b_bias, e_bias);
+                std::vector<std::int32_t> tags = viterbi.push(values);
+                const std::vector<std::int32_t> rest = viterbi.finish();
+                tags.insert(tags.end(), rest.begin(), rest.end());
+                return tags;
+            }));
+        },
+        "logits"_a, "b_bias"_a = 0.0F, "e_bias"_a = 0.0F, "The best path of tags through logits [rows, 37].");
+}
+
 } // namespace
 
 } // namespace lily
@@ -483,5 +581,6 @@ NB_MODULE(_ext, module) {
     module.def("usable_cpus", &lily::usable_cpus, "Processors that this process may use.");
     lily::bind_session(module);
     lily::bind_engine(module);
+    lily::bind_encoder(module);
     lily::bind_probe(module);
 }

@@ -225,7 +225,7 @@ Decoder::Decoder(const DecoderConfig &config, WeightViews &weights) : config_(co
     head_.norm = weights.vector(model + "norm.weight", config.hidden);
     head_.table = weights.matrix("language_model.lm_head", config.vocab, config.hidden);
     head_.eps = config.eps;
-    weights.require_all_used();
+    weights.require_all_used("a Qwen3.5/3.6 MoE checkpoint as mlx_lm.convert writes it");
 }
 
 void Decoder::layers(Backend &backend, const TimelineViews &timeline, const Tensor &ids, const Tensor &x,

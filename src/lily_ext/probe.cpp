@@ -224,6 +224,40 @@ MoeWeights moe_weights(const HostFields &from, Bench &bench) {
     return weights;
 }
 
+MlpShape mlp_shape(const HostFields &from, Bench &bench) {
+    Fields fields("the mlp shape", from, bench);
+    MlpShape shape;
+    fields.get("hidden", shape.hidden);
+    fields.get("width", shape.width);
+    fields.get("eps", shape.eps);
+    fields.done();
+    return shape;
+}
+
+MlpWeights mlp_weights(const HostFields &from, Bench &bench) {
+    Fields fields("the mlp weights", from, bench);
+    MlpWeights weights;
+    fields.get("norm", weights.norm);
+    fields.get("gate", weights.gate);
+    fields.get("up", weights.up);
+    fields.get("down", weights.down);
+    fields.done();
+    return weights;
+}
+
+ClassifyWeights classify_weights(const HostFields &from, float eps, Bench &bench) {
+    Fields fields("the heads", from, bench);
+    ClassifyWeights weights;
+    fields.get("norm", weights.norm);
+    fields.get("tags", weights.tags);
+    fields.get("tags_bias", weights.tags_bias);
+    fields.get("sensitivity", weights.sensitivity);
+    fields.get("sensitivity_bias", weights.sensitivity_bias);
+    fields.done();
+    weights.eps = eps;
+    return weights;
+}
+
 std::int64_t row_count(const HostArray &x) {
     if (x.shape.size() != 2) {
         refuse("x has " + std::to_string(x.shape.size()) + " dimensions, expected 2: rows and columns");
@@ -306,6 +340,44 @@ HostResult Probe::moe(const HostFields &shape, const HostFields &weights, const 
     bench.run({.rows = row_count(x), .hidden = sizes.hidden, .moe = sizes},
               [&] { backend_->moe(sizes, matrices, stream); });
     return bench.result(stream);
+}
+
+HostResult Probe::bidirectional(const HostFields &shape, const HostFields &weights, const HostArray &turns,
+                                const HostArray &x, const HostArray &starts) {
+    Bench bench(*backend_);
+    const AttentionShape sizes = attention_shape(shape, bench);
+    const AttentionWeights matrices = attention_weights(weights, bench);
+    const Tensor angles = bench.copy(turns);
+    const Tensor borders = bench.copy(starts);
+    const Tensor stream = bench.copy(x);
+    bench.run({.rows = row_count(x), .hidden = sizes.hidden, .bidirectional = sizes},
+              [&] { backend_->bidirectional(sizes, matrices, angles, stream, borders); });
+    return bench.result(stream);
+}
+
+HostResult Probe::mlp(const HostFields &shape, const HostFields &weights, const HostArray &x) {
+    Bench bench(*backend_);
+    const MlpShape sizes = mlp_shape(shape, bench);
+    const MlpWeights matrices = mlp_weights(weights, bench);
+    const Tensor stream = bench.copy(x);
+    bench.run({.rows = row_count(x), .hidden = sizes.hidden, .mlp = sizes},
+              [&] { backend_->mlp(sizes, matrices, stream); });
+    return bench.result(stream);
+}
+
+std::tuple<HostResult, HostResult> Probe::classify(const HostFields &weights, float eps, const HostArray &x,
+                                                   const HostArray &starts) {
+    Bench bench(*backend_);
+    const ClassifyWeights heads = classify_weights(weights, eps, bench);
+    const std::int64_t rows = row_count(x);
+    const std::int64_t labels = heads.tags_bias.dims[0];
+    const Tensor logits = bench.output(DType::f32, {rows, labels});
+    const Tensor scores = bench.output(DType::f32, {starts.shape.empty() ? 0 : starts.shape[0] - 1});
+    const Tensor from = bench.copy(x);
+    const Tensor borders = bench.copy(starts);
+    bench.run({.rows = rows, .hidden = x.shape[1], .labels = labels},
+              [&] { backend_->classify(heads, from, borders, logits, scores); });
+    return {bench.result(logits), bench.result(scores)};
 }
 
 HostResult Probe::head(const HostFields &weights, float eps, const HostArray &x) {

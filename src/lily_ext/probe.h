@@ -55,6 +55,12 @@ class Probe {
                                                                const HostArray &x, const HostArray &state,
                                                                const HostArray &window, std::int64_t position);
     HostResult moe(const HostFields &shape, const HostFields &weights, const HostArray &x);
+    HostResult bidirectional(const HostFields &shape, const HostFields &weights, const HostArray &turns,
+                             const HostArray &x, const HostArray &starts);
+    HostResult mlp(const HostFields &shape, const HostFields &weights, const HostArray &x);
+    // the logits of each row, the sensitivity of each window
+    std::tuple<HostResult, HostResult> classify(const HostFields &weights, float eps, const HostArray &x,
+                                                const HostArray &starts);
     HostResult head(const HostFields &weights, float eps, const HostArray &x);
 
   private:

@@ -37,8 +37,8 @@ struct TimelineShape {
     std::int64_t channels = 0;    // of the convolution
 };
 
-// A lock that serves its callers in the order in which they came. With a plain mutex, a prefill that lets go between two
-// chunks takes it again before a waiting thread has woken up, and the other sessions of the engine starve.
+// A lock that serves its callers in the order in which they came. With a plain mutex, a prefill that lets go between
+// two chunks takes it again before a waiting thread has woken up, and the other sessions of the engine starve.
 class FairLock {
   public:
     void lock();

@@ -118,7 +118,7 @@ const WeightRecord &WeightViews::use(const std::string &name) {
     return found->second;
 }
 
-void WeightViews::require_all_used() const {
+void WeightViews::require_all_used(const std::string &expected) const {
     std::size_t unused = 0;
     std::string first; // in the order of names, so that the message is the same in every run
     for (const auto &[name, record] : weights_->records()) {
@@ -129,7 +129,7 @@ void WeightViews::require_all_used() const {
     }
     if (unused > 0) {
         unsupported(std::to_string(unused) + " tensors are not part of this architecture, the first is " + first +
-                    "; expected a Qwen3.5/3.6 MoE checkpoint as mlx_lm.convert writes it");
+                    "; expected " + expected);
     }
 }
 
@@ -159,9 +159,14 @@ Matrix WeightViews::packed(const std::string &name, std::int64_t experts, std::i
         return stacked ? std::vector<std::int64_t>{experts, rows, last} : std::vector<std::int64_t>{rows, last};
     };
     const WeightRecord &codes = use(name + ".weight");
+    if (codes.dtype == DType::bf16 && bits == Bits::any) {
+        require(codes, DType::bf16, shape(cols));
+        return Matrix{Packing::bf16, view(codes), {}, {}, experts, rows, cols};
+    }
     if (codes.dtype != DType::u32) {
         unsupported("tensor " + codes.name + " is " + name_of(codes.dtype) + " " + text_of(codes.shape) +
-                    ", expected U32: affine codes of 4 or 8 bits; quantise with mlx_lm.convert -q --q-bits 4");
+                    ", expected " + (bits == Bits::any ? "BF16, or " : "") +
+                    "U32: affine codes of 4 or 8 bits; quantise with mlx_lm.convert -q --q-bits 4");
     }
     // The width says how many bits a code has; everything else about the shape is known.
     const std::int64_t words = codes.shape.back();
@@ -227,6 +232,10 @@ Tensor WeightViews::store(const std::vector<float> &values, std::initializer_lis
 }
 
 Tensor WeightViews::vector(const std::string &name, std::int64_t size) { return store(values(name, {size}), {size}); }
+
+Tensor WeightViews::dense(const std::string &name, std::int64_t rows, std::int64_t cols) {
+    return store(values(name, {rows, cols}), {rows, cols});
+}
 
 Tensor WeightViews::exponential(const std::string &name, std::int64_t size) {
     std::vector<float> result = values(name, {size});

@@ -40,8 +40,9 @@ class Weights {
     std::shared_ptr<void> keep_alive_;
 };
 
-// Which packings a matrix may have. A router or gate of fewer than 8 bits is known to ruin the answers.
-enum class Bits { four_or_eight, eight };
+// Which packings a matrix may have. A router or gate of fewer than 8 bits is known to ruin the answers; any takes plain
+// bf16 too.
+enum class Bits { four_or_eight, eight, any };
 
 class WeightViews {
   public:
@@ -53,13 +54,15 @@ class WeightViews {
     Matrix stacked(const std::string &name, std::int64_t experts, std::int64_t rows, std::int64_t cols);
     // Small vectors, bf16 or f32 in the file, f32 here. A NaN or infinity in one is an Error(checkpoint).
     Tensor vector(const std::string &name, std::int64_t size);
+    // The same for a small matrix [rows, cols].
+    Tensor dense(const std::string &name, std::int64_t rows, std::int64_t cols);
     Tensor exponential(const std::string &name, std::int64_t size); // e^x of each
     // [channels, width, 1] of the file as [width, channels].
     Tensor taps(const std::string &name, std::int64_t channels, std::int64_t width);
 
     // Throws Error(unsupported_checkpoint) if a tensor was never asked for: a graph that ignores weights is another
-    // model.
-    void require_all_used() const;
+    // model. expected: which model this is, for the message.
+    void require_all_used(const std::string &expected) const;
 
     std::size_t mapped_bytes() const;
     std::size_t converted_bytes() const { return converted_.bytes(); }

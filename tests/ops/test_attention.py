@@ -11,12 +11,15 @@ from kernels import (
     Draw,
     Kernels,
     bases,
+    check_alike,
     check_bf16,
     few_examples,
     many_examples,
+    one_example,
     packings,
     row_counts,
     seeds,
+    share_alike,
 )
 
 from reference import (
@@ -125,6 +128,22 @@ def test_attention(
 ) -> None:
     shape = AttentionShape(hidden, *heads, *head, theta=1e7, eps=1e-6)
     check(draw_case(Draw(seed), shape, packing, rows, position), Kernels(isa), spare, base)
+
+
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("rows", [1, 20])
+@one_example
+@given(seed=seeds)
+def test_it_rounds_where_it_says(isa: str, rows: int, seed: int) -> None:
+    """Twenty draws with keys of one block."""
+    shape, draw, kernels = AttentionShape(64, 4, 2, 64, 16, theta=1e7, eps=1e-6), Draw(seed), Kernels(isa)
+    shares: list[float] = []
+    for position in range(20, 40):
+        case = draw_case(draw, shape, "affine4", rows, position)
+        pairs = zip(case.run(kernels, 0, 0), case.reference(BF16_FLOAT64), strict=True)
+        shares += [share_alike(bits, emulated) for bits, emulated in pairs]
+    for part in range(3):  # x, keys, values
+        check_alike(shares[part::3])
 
 
 @pytest.mark.parametrize("isa", INSTRUCTION_SETS)

@@ -10,13 +10,18 @@ from kernels import (
     Draw,
     Kernels,
     bases,
+    check_alike,
     check_bf16,
     check_float32,
     few_examples,
     many_examples,
+    noise,
+    one_example,
     packings,
+    rms,
     row_counts,
     seeds,
+    share_alike,
 )
 
 from reference import (
@@ -91,7 +96,8 @@ def draw_case(draw: Draw, shape: GatedDeltaShape, packing: str, rows: int, posit
 
 def check(case: Case, actual: tuple[Array, Array, Array]) -> None:
     emulated, exact = case.reference(BF16_FLOAT64), case.reference(FLOAT64)
-    check_bf16("x", actual[0], emulated[0], exact[0])
+    # A flip in an early row stays in the state, and may move all the later rows.
+    check_bf16("x", actual[0], emulated[0], exact[0], alike=0.4)
     check_float32("state", actual[1], emulated[1], exact[1])
     check_bf16("window", actual[2], emulated[2], exact[2])
 
@@ -122,6 +128,24 @@ def test_gated_delta(
     shape = GatedDeltaShape(hidden, *heads, *dims, conv_width=4, eps=1e-6)
     case = draw_case(Draw(seed), shape, packing, rows, position)
     check(case, case.run(Kernels(isa), base))
+
+
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("rows", [1, 20])
+@one_example
+@given(seed=seeds)
+def test_it_rounds_where_it_says(isa: str, rows: int, seed: int) -> None:
+    """Twenty draws; the state is off by far less than the roundings before it move it, but for flips."""
+    shape, draw, kernels = GatedDeltaShape(64, 2, 4, 64, 64, conv_width=4, eps=1e-6), Draw(seed), Kernels(isa)
+    shares, states = [], []
+    for position in range(20, 40):
+        case = draw_case(draw, shape, "affine4", rows, position)
+        actual, emulated, exact = case.run(kernels), case.reference(BF16_FLOAT64), case.reference(FLOAT64)
+        shares += [share_alike(actual[0], emulated[0]), share_alike(actual[2], emulated[2])]
+        states.append(rms(actual[1] - emulated[1]) / rms(noise(emulated[1], exact[1])))
+    for part in range(2):  # x and window
+        check_alike(shares[part::2])
+    assert np.median(states) < 0.05
 
 
 @pytest.mark.parametrize("isa", INSTRUCTION_SETS)

@@ -14,12 +14,15 @@ from kernels import (
     Draw,
     Kernels,
     bases,
+    check_alike,
     check_bf16,
     few_examples,
     many_examples,
+    one_example,
     packings,
     row_counts,
     seeds,
+    share_alike,
 )
 
 from reference import BF16_FLOAT64, FLOAT64, Array, Matrix, MoeShape, MoeWeights, bf16_values, moe
@@ -99,6 +102,21 @@ def test_moe(
     if alike:
         x = draw.bits(1, hidden, scale=2.0**-4).repeat(rows, axis=0) ^ draw.random.integers(0, 2, x.shape, np.uint16)
     check(shape, weights, x, Kernels(isa).run("moe", shape, weights, x, base=base))
+
+
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("rows", [1, 20])
+@one_example
+@given(seed=seeds)
+def test_it_rounds_where_it_says(isa: str, rows: int, seed: int) -> None:
+    """Twenty draws, all experts chosen: no near-ties."""
+    shape, draw, kernels = MoeShape(64, 5, 5, 64, 128, True, eps=1e-6), Draw(seed), Kernels(isa)
+    shares = []
+    for _ in range(20):
+        weights, x = draw_weights(draw, shape, "affine4", "affine8"), draw.bits(rows, 64, scale=2.0**-4)
+        emulated = moe(shape, weights, bf16_values(x, np.float64), BF16_FLOAT64, round_output=False)
+        shares.append(share_alike(kernels.run("moe", shape, weights, x), emulated))
+    check_alike(shares)
 
 
 @pytest.mark.parametrize("isa", INSTRUCTION_SETS)

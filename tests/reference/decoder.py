@@ -19,7 +19,7 @@ from reference.matmul import Matrix
 from reference.moe import MoeShape, MoeWeights, moe
 from reference.numbers import Arithmetic, Array, bf16_values
 
-STORED = {"U32": np.uint32, "BF16": np.uint16, "F32": np.float32}
+STORED = {"U32": np.uint32, "BF16": np.uint16, "F32": np.float32, "BOOL": np.bool_}
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def read_tensors(folder: Path) -> dict[str, Array]:
             if name == "__metadata__":
                 continue
             begin, end = (8 + length + offset for offset in entry["data_offsets"])
-            stored = np.frombuffer(data[begin:end], dtype=STORED[entry["dtype"]])
+            stored: np.ndarray[Any, Any] = np.frombuffer(data[begin:end], dtype=STORED[entry["dtype"]])
             tensors[name] = stored.reshape(entry["shape"])
     return tensors
 

@@ -2,8 +2,8 @@
 // the softmax. The arithmetic of those is in attention_tile.h (two or more rows) and attention_step.h (one row).
 #include "attention.h"
 
+#include "attention_rows.h"
 #include "attention_step.h"
-#include "attention_tile.h"
 #include "matmul.h"
 #include "norm.h"
 #include "scratch.h"
@@ -30,30 +30,11 @@ struct Layout {
     std::size_t bytes;
 };
 
-// A thread's piece when there are several rows.
-struct TileLayout {
-    std::size_t turned, packed, values, scores, weights, queries, out, peaks, totals, positions, bytes;
-    std::int64_t tiles;
-};
-
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
 
-TileLayout lay_out_tiles(const AttentionShape &shape) {
-    TileLayout at{};
-    at.tiles = ceil_div(larger(kItemRows, shape.heads / shape.kv_heads), kTileRows);
-    const std::int64_t rows = at.tiles * kTileRows;
-    at.turned = carve(at.bytes, shape.head_dim * 4);
-    at.packed = carve(at.bytes, shape.head_dim * 2);
-    at.values = carve(at.bytes, shape.head_dim / kTileSteps * kPanelStride * 4);
-    at.scores = carve(at.bytes, kKeyBlock * kTileRows * 4);
-    at.weights = carve(at.bytes, kKeyBlock / 2 * kTileRows * 4);
-    at.queries = carve(at.bytes, rows * shape.head_dim * 2);
-    at.out = carve(at.bytes, rows * shape.head_dim * 4);
-    at.peaks = carve(at.bytes, rows * 4);
-    at.totals = carve(at.bytes, rows * 4);
-    at.positions = carve(at.bytes, rows * 4);
-    return at;
+TileLayout tiles_of(const AttentionShape &shape) {
+    return lay_out_tiles(larger(kItemRows, shape.heads / shape.kv_heads), shape.head_dim);
 }
 
 Layout lay_out(const AttentionShape &shape, std::int64_t rows, std::int64_t context, int threads) {
@@ -70,7 +51,7 @@ Layout lay_out(const AttentionShape &shape, std::int64_t rows, std::int64_t cont
     at.matmul = carve(at.bytes, static_cast<std::int64_t>(in > out ? in : out));
     const std::int64_t group = shape.heads / shape.kv_heads;
     if (rows > 1) {
-        at.worker_bytes = lay_out_tiles(shape).bytes;
+        at.worker_bytes = tiles_of(shape).bytes;
     } else {
         const std::int64_t blocks = ceil_div(context, kStepBlock);
         at.worker_bytes = static_cast<std::size_t>(larger(group * kStepBlock, shape.head_dim) * 4); // scores, or a row
@@ -96,29 +77,6 @@ struct Call {
     std::int64_t per_item; // positions of a work item of the tiles
     float scale;
 };
-
-// x to q = norm(x) * weight with its first rotary_dim numbers turned; f32 throughout, one rounding. turned: head_dim floats.
-void norm_and_turn(const AttentionShape &shape, const std::uint16_t *x, const float *weight, const float *turns,
-                   float *turned, std::uint16_t *q) {
-    F squares = zero();
-    for (std::int64_t d = 0; d < shape.head_dim; d += kLanes) {
-        const F v = load_bf16(x + d);
-        squares = fma(v, v, squares);
-    }
-    const float mean = sum(squares) / static_cast<float>(shape.head_dim);
-    const F scale = set1(1.0f / __builtin_sqrtf(mean + shape.eps));
-    for (std::int64_t d = 0; d < shape.head_dim; d += kLanes)
-        store(turned + d, mul(mul(load_bf16(x + d), scale), load(weight + d)));
-    const std::int64_t half = shape.rotary_dim / 2;
-    const float *cosines = turns, *sines = turns + half;
-    for (std::int64_t j = 0; j < half; ++j) {
-        const float a = turned[j], b = turned[j + half];
-        turned[j] = a * cosines[j] - b * sines[j];
-        turned[j + half] = b * cosines[j] + a * sines[j];
-    }
-    for (std::int64_t d = 0; d < shape.head_dim; d += kLanes)
-        store_bf16(q + d, load(turned + d));
-}
 
 // Work item: the cosines and sines of kAppendRows rows, and their keys and values into the cache.
 void append_rows(void *context, std::int64_t item, int worker) {
@@ -147,38 +105,11 @@ void append_rows(void *context, std::int64_t item, int worker) {
 
 // ---- several rows
 
-struct TileWorker {
-    float *turned;
-    std::uint16_t *packed;
-    std::uint32_t *values;
-    TileScratch scratch;
-    std::byte *base;
-    TileLayout at;
-};
-
-TileWorker tile_worker(const Call &call, int worker) {
-    std::byte *base = call.workers + static_cast<std::size_t>(worker) * call.worker_bytes;
-    const TileLayout at = lay_out_tiles(call.args->shape);
-    return {reinterpret_cast<float *>(base + at.turned),
-            reinterpret_cast<std::uint16_t *>(base + at.packed),
-            reinterpret_cast<std::uint32_t *>(base + at.values),
-            {reinterpret_cast<float *>(base + at.scores), reinterpret_cast<std::uint32_t *>(base + at.weights)},
-            base,
-            at};
-}
-
-// Rows [index * kTileRows, ...) of the item, as far as there are any. Row r is query head r % group of the key/value
-// head, at the item's position r / group.
+// Row r of the item is query head r % group of the key/value head, at the item's position r / group.
 Tile tile_at(const Call &call, const TileWorker &mine, std::int64_t index, std::int64_t first_position,
              std::int64_t item_rows) {
-    const std::int64_t dim = call.args->shape.head_dim, first = index * kTileRows;
-    Tile tile;
-    tile.queries = reinterpret_cast<std::uint32_t *>(mine.base + mine.at.queries) + first * (dim / 2);
-    tile.out = reinterpret_cast<float *>(mine.base + mine.at.out) + first * dim;
-    tile.peak = reinterpret_cast<float *>(mine.base + mine.at.peaks) + first;
-    tile.total = reinterpret_cast<float *>(mine.base + mine.at.totals) + first;
-    tile.positions = reinterpret_cast<float *>(mine.base + mine.at.positions) + first;
-    tile.rows = at_most(kTileRows, item_rows - first);
+    Tile tile = tile_of(mine, index, item_rows, call.args->shape.head_dim);
+    const std::int64_t first = index * kTileRows;
     tile.first = first_position + first / call.group;
     tile.last = first_position + (first + tile.rows - 1) / call.group;
     return tile;
@@ -189,22 +120,15 @@ void start_tile(const Call &call, const TileWorker &mine, const Tile &tile, std:
                 std::int64_t first_position, std::int64_t kv_head) {
     const AttentionArgs &args = *call.args;
     const std::int64_t dim = args.shape.head_dim;
-    __builtin_memset(tile.out, 0, static_cast<std::size_t>(dim * kTileRows) * 4);
-    __builtin_memset(tile.queries, 0, static_cast<std::size_t>(dim * kTileRows) * 2);
-    for (std::int64_t lane = 0; lane < kTileRows; ++lane) {
-        tile.peak[lane] = kNoScore;
-        tile.total[lane] = 0;
-        tile.positions[lane] = static_cast<float>(tile.first); // of an unused lane: any that sees a key
-        if (lane >= tile.rows)
-            continue;
+    clear_tile(tile, dim);
+    for (std::int64_t lane = 0; lane < tile.rows; ++lane) {
         const std::int64_t position = first_position + (first_row + lane) / call.group;
         const std::int64_t head = kv_head * call.group + (first_row + lane) % call.group;
         const std::int64_t row = position - args.position;
         tile.positions[lane] = static_cast<float>(position);
         norm_and_turn(args.shape, call.query + (row * args.shape.heads + head) * 2 * dim, args.q_norm,
                       call.turns + row * args.shape.rotary_dim, mine.turned, mine.packed);
-        for (std::int64_t pair = 0; pair < dim / 2; ++pair)
-            __builtin_memcpy(tile.queries + pair * kTileRows + lane, mine.packed + 2 * pair, 4);
+        put_query(mine, tile, lane, dim);
     }
 }
 
@@ -213,22 +137,13 @@ void finish_tile(const Call &call, const Tile &tile, std::int64_t first_row, std
                  std::int64_t kv_head) {
     const AttentionArgs &args = *call.args;
     const std::int64_t dim = args.shape.head_dim;
-    for (std::int64_t lane = 0; lane < tile.rows; lane += kLanes)
-        for (std::int64_t d = 0; d < dim; d += kLanes) {
-            Words square[kLanes];
-            for (int i = 0; i < kLanes; ++i)
-                square[i] = load_words(tile.out + (d + i) * kTileRows + lane);
-            transpose(square);
-            const std::int64_t count = at_most(kLanes, tile.rows - lane);
-            for (std::int64_t i = 0; i < count; ++i) {
-                const std::int64_t at = first_row + lane + i;
-                const std::int64_t row = first_position + at / call.group - args.position;
-                const std::int64_t head = row * args.shape.heads + kv_head * call.group + at % call.group;
-                const F gate = sigmoid(load_bf16(call.query + (2 * head + 1) * dim + d));
-                const F share = set1(1.0f / tile.total[lane + i]);
-                store_bf16(call.mixed + head * dim + d, mul(mul(as_float(square[i]), share), gate));
-            }
-        }
+    each_result(tile, dim, [&](std::int64_t lane, std::int64_t d, F mixed) {
+        const std::int64_t at = first_row + lane;
+        const std::int64_t row = first_position + at / call.group - args.position;
+        const std::int64_t head = row * args.shape.heads + kv_head * call.group + at % call.group;
+        const F gate = sigmoid(load_bf16(call.query + (2 * head + 1) * dim + d));
+        store_bf16(call.mixed + head * dim + d, mul(mixed, gate));
+    });
 }
 
 // Work item: one key/value head, per_item positions. The last positions come first, because they see the most keys.
@@ -239,7 +154,8 @@ void attend_item(void *context, std::int64_t item, int worker) {
     const std::int64_t chunk = ceil_div(args.rows, call.per_item) - 1 - item / args.shape.kv_heads;
     const std::int64_t count = at_most(call.per_item, args.rows - chunk * call.per_item);
     const std::int64_t first = args.position + chunk * call.per_item, rows = count * call.group;
-    const TileWorker mine = tile_worker(call, worker);
+    const TileWorker mine =
+        tile_worker(call.workers + static_cast<std::size_t>(worker) * call.worker_bytes, tiles_of(args.shape));
     for (std::int64_t i = 0; i * kTileRows < rows; ++i)
         start_tile(call, mine, tile_at(call, mine, i, first, rows), i * kTileRows, first, kv_head);
     const std::uint16_t *keys = args.keys + kv_head * args.capacity * dim;
@@ -248,7 +164,7 @@ void attend_item(void *context, std::int64_t item, int worker) {
         const std::int64_t next = (key + kKeyBlock) * dim;
         const KeyBlock block{keys + key * dim, mine.values,  key, at_most(kKeyBlock, first + count - key),
                              keys + next,      values + next};
-        pack_values(values + key * dim, dim, block.count, mine.values);
+        pack_values(values + key * dim, dim, dim, block.count, mine.values);
         for (std::int64_t i = 0; i * kTileRows < rows; ++i)
             attend(tile_at(call, mine, i, first, rows), block, dim, call.scale, mine.scratch);
     }

@@ -58,10 +58,12 @@ LILY_INLINE P set1_pair_at(const std::uint16_t *p) {
 
 // Pairs of keys side by side, a broadcast's worth of dims at a time: [head_dim / kTileSteps][kKeyBlock / 2][kTileSteps].
 // Keys past the end repeat the last one; their weights are zero.
-static void pack_values(const std::uint16_t *values, std::int64_t head_dim, std::int64_t count, std::uint32_t *panel) {
+// Consecutive keys are `stride` numbers apart.
+static void pack_values(const std::uint16_t *values, std::int64_t stride, std::int64_t head_dim, std::int64_t count,
+                        std::uint32_t *panel) {
     for (std::int64_t pair = 0; 2 * pair < round_up(count, kTileSteps); ++pair) {
-        const std::uint16_t *even = values + at_most(2 * pair, count - 1) * head_dim;
-        const std::uint16_t *odd = values + at_most(2 * pair + 1, count - 1) * head_dim;
+        const std::uint16_t *even = values + at_most(2 * pair, count - 1) * stride;
+        const std::uint16_t *odd = values + at_most(2 * pair + 1, count - 1) * stride;
         std::uint32_t *out = panel + pair * kTileSteps;
         for (std::int64_t dim = 0; dim < head_dim; dim += kTileSteps, out += kPanelStride)
             for (int i = 0; i < kTileSteps; ++i)

@@ -286,6 +286,78 @@ class CpuBackend final : public Backend {
         kernels_.moe(context, args);
     }
 
+    void bidirectional(const AttentionShape &shape, const AttentionWeights &weights, const Tensor &turns,
+                       const Tensor &x, const Tensor &starts) override {
+        const std::int64_t rows = row_count(x, shape.hidden);
+        const std::int64_t width = shape.heads * shape.head_dim;
+        const std::int64_t kv_width = shape.kv_heads * shape.head_dim;
+        const std::int64_t positions = turns.dims[0];
+        const BidirectionalArgs args{
+            .shape = shape,
+            .norm = resolve_f32("bidirectional: norm", weights.norm, {shape.hidden}),
+            .q_norm = resolve_f32("bidirectional: q_norm", weights.q_norm, {shape.head_dim}),
+            .k_norm = resolve_f32("bidirectional: k_norm", weights.k_norm, {shape.head_dim}),
+            .q = resolve("bidirectional: q", weights.q, 1, width, shape.hidden),
+            .k = resolve("bidirectional: k", weights.k, 1, kv_width, shape.hidden),
+            .v = resolve("bidirectional: v", weights.v, 1, kv_width, shape.hidden),
+            .o = resolve("bidirectional: o", weights.o, 1, shape.hidden, width),
+            .turns = resolve_f32("bidirectional: turns", turns, {positions, shape.rotary_dim}),
+            .starts = window_starts("bidirectional", starts, rows, positions),
+            .windows = starts.dims[0] - 1,
+            .rows = rows,
+            .x = resolve_bf16("bidirectional: x", x, {rows, shape.hidden}),
+        };
+        Context context = start();
+        kernels_.bidirectional(context, args);
+    }
+
+    void mlp(const MlpShape &shape, const MlpWeights &weights, const Tensor &x) override {
+        const std::int64_t rows = row_count(x, shape.hidden);
+        if (weights.gate.packing != weights.up.packing) {
+            contract("mlp: gate and up differ in their packing; expected it alike");
+        }
+        const MlpArgs args{
+            .shape = shape,
+            .norm = resolve_f32("mlp: norm", weights.norm, {shape.hidden}),
+            .gate = resolve("mlp: gate", weights.gate, 1, shape.width, shape.hidden),
+            .up = resolve("mlp: up", weights.up, 1, shape.width, shape.hidden),
+            .down = resolve("mlp: down", weights.down, 1, shape.hidden, shape.width),
+            .rows = rows,
+            .x = resolve_bf16("mlp: x", x, {rows, shape.hidden}),
+        };
+        Context context = start();
+        kernels_.mlp(context, args);
+    }
+
+    void classify(const ClassifyWeights &weights, const Tensor &x, const Tensor &starts, const Tensor &logits,
+                  const Tensor &sensitivity) override {
+        const std::int64_t hidden = weights.norm.dims[0];
+        const std::int64_t labels = weights.tags_bias.dims[0];
+        const std::int64_t rows = row_count(x, hidden);
+        const std::int64_t windows = starts.dims[0] - 1;
+        if (hidden % kGroup != 0) {
+            contract("classify: hidden is " + std::to_string(hidden) + ", expected a multiple of 64");
+        }
+        const ClassifyArgs args{
+            .norm = resolve_f32("classify: norm", weights.norm, {hidden}),
+            .tags = resolve_f32("classify: tags", weights.tags, {labels, hidden}),
+            .tags_bias = resolve_f32("classify: tags_bias", weights.tags_bias, {labels}),
+            .sensitivity = resolve_f32("classify: sensitivity", weights.sensitivity, {1, hidden}),
+            .sensitivity_bias = resolve_f32("classify: sensitivity_bias", weights.sensitivity_bias, {1}),
+            .eps = weights.eps,
+            .hidden = hidden,
+            .labels = labels,
+            .starts = window_starts("classify", starts, rows, rows),
+            .windows = windows,
+            .rows = rows,
+            .x = resolve_bf16("classify: x", x, {rows, hidden}),
+            .logits = resolve_f32("classify: logits", logits, {rows, labels}),
+            .scores = resolve_f32("classify: the scores", sensitivity, {windows}),
+        };
+        Context context = start();
+        kernels_.classify(context, args);
+    }
+
     void head(const HeadWeights &weights, const Tensor &x, const Tensor &logits) override {
         const std::int64_t rows = x.dims[0];
         if (x.rank != 2 || rows < 1 || rows > limits_.head_rows) {
@@ -340,6 +412,25 @@ class CpuBackend final : public Backend {
                      std::to_string(hidden));
         }
         return x.dims[0];
+    }
+
+    // The borders of windows, which must cut the rows into pieces of 1 to `longest`.
+    const std::int32_t *window_starts(const char *what, const Tensor &starts, std::int64_t rows,
+                                      std::int64_t longest) const {
+        const std::string name = std::string(what) + ": starts";
+        const auto *at = reinterpret_cast<const std::int32_t *>(
+            resolve(name.c_str(), starts, DType::i32, {starts.rank == 1 ? starts.dims[0] : 0}));
+        const std::int64_t windows = starts.dims[0] - 1;
+        if (windows < 1 || at[0] != 0 || at[windows] != rows) {
+            contract(name + " do not begin at 0 and end at the " + std::to_string(rows) + " rows");
+        }
+        for (std::int64_t i = 0; i < windows; ++i) {
+            if (at[i + 1] <= at[i] || at[i + 1] - at[i] > longest) {
+                contract(name + ": window " + std::to_string(i) + " has " + std::to_string(at[i + 1] - at[i]) +
+                         " rows, expected 1 to " + std::to_string(longest));
+            }
+        }
+        return at;
     }
 
     Context start() { return Context{&pool_, scratch_->data()}; }

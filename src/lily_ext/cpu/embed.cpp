@@ -20,9 +20,8 @@ static float bf16_at(const std::uint8_t *p, std::int64_t i) {
     return from_bf16(bits);
 }
 
-template <int bits>
-static void unpack_row(const std::uint8_t *codes, const std::uint8_t *scales, const std::uint8_t *biases,
-                       std::int64_t cols, std::uint16_t *x) {
+template <int bits> static void unpack_row(const std::uint8_t *codes, const std::uint8_t *scales,
+                                           const std::uint8_t *biases, std::int64_t cols, std::uint16_t *x) {
     for (std::int64_t g = 0; g < cols / kGroup; ++g) {
         const float scale = bf16_at(scales, g), bias = bf16_at(biases, g);
         for (int i = 0; i < kGroup; ++i, ++x) {

@@ -52,10 +52,6 @@ void arrange_one(Packing packing, const std::uint16_t *x, std::int64_t cols, con
         arrange<Packing::bf16>(x, cols, to);
 }
 
-// How far ahead of the codes in use the next are asked for, and only into the second-level cache: it has room for more
-// outstanding reads than the first, which alone would limit a thread to half the speed of memory.
-constexpr std::int64_t kAhead = 8192;
-
 template <Packing packing> LILY_INLINE F scale_of_words(const std::uint8_t *scales, std::int64_t vector, bool whole) {
     const std::uint8_t *p = scales + vector * kLanes / group_words(packing) * 2;
     return packing == Packing::affine4 && whole ? word_scales4(p) : set1_bf16(p);
@@ -73,13 +69,18 @@ template <Packing packing> LILY_INLINE F multiply(Words w, const Unit *inputs, c
     return dot;
 }
 
-// Several rows at once share the inputs and hide each other's latency.
+// Into the second-level cache only: it has room for more outstanding reads than the first, which alone would limit a
+// thread to half the speed of memory.
+LILY_INLINE void prefetch(const std::uint8_t *p) { __builtin_prefetch(p, 0, 2); }
+
+// Several rows at once, from `first` on, share the inputs and hide each other's latency.
 template <Packing packing, int count>
-static void dot_few(const Rows &rows, std::int64_t first, const RowActivations &x, F *out) {
+static void dot_few(const Rows &rows, const Rows &later, std::int64_t first, const RowActivations &x, F *out) {
     constexpr int units = word_units(packing);
     const std::int64_t groups = rows.cols / kGroup, stride = row_bytes(packing, rows.cols);
     const std::int64_t words = groups * group_words(packing), vectors = words / kLanes;
     const std::uint8_t *codes[count], *scales[count];
+    const std::ptrdiff_t ahead = later.codes - rows.codes;
     F sums[count];
     for (int r = 0; r < count; ++r) {
         codes[r] = rows.codes + (first + r) * stride;
@@ -93,7 +94,7 @@ static void dot_few(const Rows &rows, std::int64_t first, const RowActivations &
 #pragma GCC unroll 4
         for (int r = 0; r < count; ++r) {
             const std::uint8_t *p = codes[r] + v * kLanes * 4;
-            __builtin_prefetch(p + kAhead, 0, 2);
+            prefetch(p + ahead);
             sums[r] = multiply<packing>(stream_words(p), inputs, scales[r], v, true, sums[r]);
         }
     }
@@ -109,33 +110,35 @@ static void dot_few(const Rows &rows, std::int64_t first, const RowActivations &
 #pragma GCC unroll 4
     for (int r = 0; r < count; ++r) {
         if constexpr (packing != Packing::bf16) {
-            const std::uint8_t *biases = rows.biases + (first + r) * groups * 2;
+            const std::int64_t at = (first + r) * groups * 2;
+            prefetch(later.scales + at);
+            prefetch(later.biases + at);
             std::int64_t g = 0;
             for (; g + kLanes <= groups; g += kLanes)
-                sums[r] = fma(load_bf16(biases + g * 2), load(x.sums + g), sums[r]);
+                sums[r] = fma(load_bf16(rows.biases + at + g * 2), load(x.sums + g), sums[r]);
             if (const int left = static_cast<int>(groups - g))
-                sums[r] = fma(load_bf16_n(biases + g * 2, left), load_n(x.sums + g, left), sums[r]);
+                sums[r] = fma(load_bf16_n(rows.biases + at + g * 2, left), load_n(x.sums + g, left), sums[r]);
         }
         out[r] = sums[r];
     }
 }
 
 template <Packing packing>
-static void dot_many(const Rows &rows, std::int64_t first, int count, const RowActivations &x, F *out) {
+static void dot_many(const Rows &rows, const Rows &later, int count, const RowActivations &x, F *out) {
     int r = 0;
     for (; r + 4 <= count; r += 4)
-        dot_few<packing, 4>(rows, first + r, x, out + r);
+        dot_few<packing, 4>(rows, later, r, x, out + r);
     for (; r < count; ++r)
-        dot_few<packing, 1>(rows, first + r, x, out + r);
+        dot_few<packing, 1>(rows, later, r, x, out + r);
 }
 
-void dot_rows(Packing packing, const Rows &rows, std::int64_t first, int count, const RowActivations &x, F *out) {
+void dot_rows(Packing packing, const Rows &rows, const Rows &later, int count, const RowActivations &x, F *out) {
     if (packing == Packing::affine4)
-        dot_many<Packing::affine4>(rows, first, count, x, out);
+        dot_many<Packing::affine4>(rows, later, count, x, out);
     else if (packing == Packing::affine8)
-        dot_many<Packing::affine8>(rows, first, count, x, out);
+        dot_many<Packing::affine8>(rows, later, count, x, out);
     else
-        dot_many<Packing::bf16>(rows, first, count, x, out);
+        dot_many<Packing::bf16>(rows, later, count, x, out);
 }
 
 } // namespace lily::cpu::LILY_ISA

@@ -16,7 +16,7 @@ std::size_t row_activations_bytes(std::int64_t cols);
 RowActivations row_activations_at(std::byte *memory, std::int64_t cols);
 void arrange_one(Packing packing, const std::uint16_t *x, std::int64_t cols, const RowActivations &to);
 
-// Consecutive rows of a matrix.
+// Rows of a matrix, one after the other in memory.
 struct Rows {
     const std::uint8_t *codes, *scales, *biases;
     std::int64_t cols;
@@ -31,7 +31,8 @@ LILY_INLINE Rows rows_of(const Linear &w, std::int64_t expert, std::int64_t firs
     return rows;
 }
 
-// The dot products of rows first .. first + count - 1 with x, still spread over the lanes: out[r] sums to the product.
-void dot_rows(Packing packing, const Rows &rows, std::int64_t first, int count, const RowActivations &x, F *out);
+// The dot products of the first `count` rows with x, still spread over the lanes: out[r] sums to the product. `later` are
+// rows that the thread will want next; memory is asked for them at the pace at which these are used. A guess will do.
+void dot_rows(Packing packing, const Rows &rows, const Rows &later, int count, const RowActivations &x, F *out);
 
 } // namespace lily::cpu::LILY_ISA

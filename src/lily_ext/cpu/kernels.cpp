@@ -2,10 +2,13 @@
 #include "kernels.h"
 
 #include "attention.h"
+#include "bidirectional.h"
+#include "classify.h"
 #include "embed.h"
 #include "gated_delta.h"
 #include "head.h"
 #include "matmul.h"
+#include "mlp.h"
 #include "moe.h"
 #include "norm.h"
 
@@ -18,9 +21,13 @@ static std::size_t larger(std::size_t a, std::size_t b) { return a > b ? a : b; 
 
 // Alone, outside a sublayer, matmul is given whatever scratch there is: it reserves for the widest input of the model.
 static std::int64_t widest_input(const Limits &limits) {
-    const std::int64_t inputs[] = {
-        limits.hidden, limits.attention.heads * limits.attention.head_dim,
-        limits.gated_delta.value_heads * limits.gated_delta.value_dim, limits.moe.width, limits.moe.shared_width};
+    const std::int64_t inputs[] = {limits.hidden,
+                                   limits.attention.heads * limits.attention.head_dim,
+                                   limits.gated_delta.value_heads * limits.gated_delta.value_dim,
+                                   limits.moe.width,
+                                   limits.moe.shared_width,
+                                   limits.bidirectional.heads * limits.bidirectional.head_dim,
+                                   limits.mlp.width};
     std::int64_t widest = 0;
     for (const std::int64_t input : inputs)
         widest = input > widest ? input : widest;
@@ -36,6 +43,12 @@ static std::size_t scratch_bytes(const Limits &limits, int threads) {
         bytes = larger(bytes, gated_delta_scratch(limits, threads));
     if (limits.moe.hidden > 0)
         bytes = larger(bytes, moe_scratch(limits, threads));
+    if (limits.bidirectional.hidden > 0)
+        bytes = larger(bytes, bidirectional_scratch(limits, threads));
+    if (limits.mlp.hidden > 0)
+        bytes = larger(bytes, mlp_scratch(limits, threads));
+    if (limits.labels > 0)
+        bytes = larger(bytes, classify_scratch(limits));
     return larger(bytes, head_scratch(limits, threads));
 }
 
@@ -46,7 +59,7 @@ static void matmul_alone(Context &context, const std::uint16_t *x, const Linear 
 }
 
 extern const Kernels kernels;
-const Kernels kernels = {LILY_NAME(LILY_ISA), scratch_bytes, embed, attention, gated_delta, moe, head, norm,
-                         matmul_alone};
+const Kernels kernels = {LILY_NAME(LILY_ISA), scratch_bytes, embed,    attention, gated_delta, moe, head,
+                         bidirectional,       mlp,           classify, norm,      matmul_alone};
 
 } // namespace lily::cpu::LILY_ISA

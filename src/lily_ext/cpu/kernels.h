@@ -49,6 +49,34 @@ struct MoeArgs {
     std::uint16_t *x;
 };
 
+struct BidirectionalArgs {
+    AttentionShape shape;
+    const float *norm, *q_norm, *k_norm;
+    Linear q, k, v, o;
+    const float *turns;         // [longest window, rotary_dim]
+    const std::int32_t *starts; // [windows + 1]
+    std::int64_t windows, rows;
+    std::uint16_t *x;
+};
+
+struct MlpArgs {
+    MlpShape shape;
+    const float *norm;
+    Linear gate, up, down;
+    std::int64_t rows;
+    std::uint16_t *x;
+};
+
+struct ClassifyArgs {
+    const float *norm, *tags, *tags_bias, *sensitivity, *sensitivity_bias;
+    float eps;
+    std::int64_t hidden, labels;
+    const std::int32_t *starts; // [windows + 1]
+    std::int64_t windows, rows;
+    const std::uint16_t *x;
+    float *logits, *scores; // [rows, labels], [windows]
+};
+
 struct HeadArgs {
     const float *norm;
     float eps;
@@ -74,6 +102,9 @@ struct Kernels {
     void (*gated_delta)(Context &context, const GatedDeltaArgs &args);
     void (*moe)(Context &context, const MoeArgs &args);
     void (*head)(Context &context, const HeadArgs &args);
+    void (*bidirectional)(Context &context, const BidirectionalArgs &args);
+    void (*mlp)(Context &context, const MlpArgs &args);
+    void (*classify)(Context &context, const ClassifyArgs &args);
     // The two private words, here so that they can be tested. norm: y = x * rsqrt(mean(x^2) + eps) * weight, bf16 to bf16.
     void (*norm)(Context &context, const std::uint16_t *x, const float *weight, float eps, std::int64_t rows,
                  std::int64_t cols, std::uint16_t *y);

@@ -9,7 +9,9 @@
 namespace lily::cpu::LILY_ISA {
 
 constexpr int kMaxJobs = 8;
-constexpr int kMaxBlock = 64; // output rows of an item of the one-row path
+constexpr int kMaxBlock = 64;            // output rows of an item of the one-row path
+constexpr std::int64_t kLeastPiece = 64; // rows of a piece, so that it pays for its tiles
+constexpr std::int64_t kAhead = 8192;    // bytes between the codes in use and those asked for
 
 static std::int64_t panels_of(const Linear &w) { return (w.rows + kPanel - 1) / kPanel; }
 
@@ -60,8 +62,8 @@ static void store_one(const Job &job, std::int64_t at, float value) {
 
 static void run_panel(void *context, std::int64_t item, int worker) {
     const Group &group = *static_cast<const Group *>(context);
-    const Workspace work = workspace_at(group.workspaces + static_cast<std::size_t>(worker) *
-                                                                workspace_bytes(group.cols), group.cols);
+    const Workspace work =
+        workspace_at(group.workspaces + static_cast<std::size_t>(worker) * workspace_bytes(group.cols), group.cols);
     const Job &job = job_of(group, item);
     const std::int64_t first = item % group.pieces * group.piece, column = item / group.pieces * kPanel;
     const std::int64_t left = group.rows - first, count = left < group.piece ? left : group.piece;
@@ -93,7 +95,7 @@ static void run_many(Context &context, Group &group) {
     // Enough items that the last ones to finish do not leave many threads idle, none of them too short to pay its tile.
     const std::int64_t wanted = (4 * context.pool->threads() + panels - 1) / panels;
     group.pieces = (group.rows + kItemRows - 1) / kItemRows;
-    while (group.pieces < wanted && group.rows / (group.pieces + 1) >= 4 * kUnits / kUnitInputs)
+    while (group.pieces < wanted && group.rows / (group.pieces + 1) >= kLeastPiece)
         ++group.pieces;
     group.piece = (group.rows + group.pieces - 1) / group.pieces;
     group.pieces = (group.rows + group.piece - 1) / group.piece;
@@ -109,10 +111,13 @@ static void run_rows(void *context, std::int64_t item, int) {
     const Job &job = job_of(group, item);
     const std::int64_t first = item * group.block, left = job.w->rows - first;
     const int count = static_cast<int>(left < group.block ? left : group.block);
+    const std::int64_t stride = row_bytes(group.packing, group.cols);
     F dots[kMaxBlock + 3]; // sum4 reads past a last block that is not a multiple of 4, and its results are ignored
     for (int r = count; r % 4 != 0; ++r)
         dots[r] = zero();
-    dot_rows(group.packing, rows_of(*job.w, job.expert, 0), first, count, group.one, dots);
+    const std::int64_t ahead = first + (kAhead + stride - 1) / stride;
+    dot_rows(group.packing, rows_of(*job.w, job.expert, first), rows_of(*job.w, job.expert, ahead), count, group.one,
+             dots);
     for (int r = 0; r < count; r += 4) {
         float sums[4];
         sum4(dots + r, sums);

@@ -17,9 +17,10 @@ struct Job {
     std::int64_t stride;
 };
 
-// Several products of the same x, bf16 [rows, cols], cols being that of every job's matrix, in one pass over the
+// At most 8 products of the same x, bf16 [rows, cols], cols being that of every job's matrix, in one pass over the
 // threads. scratch: 64-byte aligned, matmul_scratch bytes, disjoint from x and y. y may not overlap x.
-void matmul(Context &context, std::byte *scratch, const std::uint16_t *x, std::int64_t rows, const Job *jobs, int count);
+void matmul(Context &context, std::byte *scratch, const std::uint16_t *x, std::int64_t rows, const Job *jobs,
+            int count);
 std::size_t matmul_scratch(std::int64_t rows, std::int64_t cols, int threads);
 
 } // namespace lily::cpu::LILY_ISA

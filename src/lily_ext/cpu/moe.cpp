@@ -11,11 +11,11 @@
 #include "moe_step.h"
 #include "norm.h"
 #include "scratch.h"
+#include "swiglu.h"
 #include "tile.h"
 
 namespace lily::cpu::LILY_ISA {
 
-constexpr int kFused = kPanel / 2; // outputs of a panel that holds gate and up
 constexpr std::int64_t kRowsOfPass = 8;
 constexpr std::int64_t kLeastPiece = 64;
 
@@ -153,36 +153,6 @@ static void sort_by_expert(Run &run) {
     run.first[0] = 0;
 }
 
-// Rows column .. column + kFused - 1 of gate beside the same rows of up.
-static Panel fused_panel(const Linear &gate, const Linear &up, std::int64_t expert, std::int64_t column) {
-    Panel panel;
-    panel.packing = gate.packing;
-    panel.cols = gate.cols;
-    for (int s = 0; s < kStrips / 2; ++s) {
-        panel.strips[s] = strip_at(gate, expert, column + s * kLanes);
-        panel.strips[kStrips / 2 + s] = strip_at(up, expert, column + s * kLanes);
-    }
-    return panel;
-}
-
-// h[i, column ...] = silu(gate) * up for `count` rows of one expert.
-static void gate_and_up(const Panel &panel, const Panel *next, std::int64_t column, std::int64_t width,
-                        const Activations &x, const std::int32_t *tokens, std::int64_t count, std::uint16_t *h,
-                        const Workspace &work) {
-    for (std::int64_t done = 0; done < count; done += kItemRows) {
-        const std::int64_t some = count - done < kItemRows ? count - done : kItemRows;
-        panel_product(panel, next, x, tokens ? tokens + done : nullptr, done, some, work);
-        for (std::int64_t r = 0; r < some; ++r)
-            for (int s = 0; s < kStrips / 2; ++s) {
-                const std::int64_t at = column + s * kLanes, left = width - at;
-                const float *total = work.totals + r * kPanel + s * kLanes;
-                if (left > 0)
-                    store_bf16_n(h + (done + r) * width + at, mul(silu(load(total)), load(total + kFused)),
-                                 left < kLanes ? static_cast<int>(left) : kLanes);
-            }
-    }
-}
-
 // An item is one panel of the shared expert, the longest and therefore first, or some panels of a chosen one.
 static void first_pass(void *context, std::int64_t item, int worker) {
     Run &run = *static_cast<Run *>(context);
@@ -193,7 +163,7 @@ static void first_pass(void *context, std::int64_t item, int worker) {
     if (item < shared) {
         const bool same = args.shared_gate.packing == args.gate.packing;
         const Panel panel = fused_panel(args.shared_gate, args.shared_up, 0, item * kFused);
-        gate_and_up(panel, nullptr, item * kFused, shared_width, same ? run.inputs : run.shared_inputs, nullptr,
+        gate_and_up(panel, nullptr, item * kFused, shared_width, same ? run.inputs : run.shared_inputs, nullptr, 0,
                     args.rows, run.shared_h, work);
         return;
     }
@@ -204,7 +174,7 @@ static void first_pass(void *context, std::int64_t item, int worker) {
     Panel panel = fused_panel(args.gate, args.up, expert, column);
     for (; column < end; column += kFused) {
         const Panel next = fused_panel(args.gate, args.up, expert, column + kFused);
-        gate_and_up(panel, column + kFused < end ? &next : nullptr, column, width, run.inputs, run.tokens + first,
+        gate_and_up(panel, column + kFused < end ? &next : nullptr, column, width, run.inputs, run.tokens + first, 0,
                     count, run.h + first * width, work);
         panel = next;
     }
@@ -266,7 +236,8 @@ static void second_pass(void *context, std::int64_t item, int worker) {
     const std::int64_t hidden = args.shape.hidden, top_k = args.shape.top_k;
     const std::int64_t column = item / run.at.pieces * kPanel, begin = item % run.at.pieces * run.at.piece;
     const std::int64_t end = begin + run.at.piece < args.rows ? begin + run.at.piece : args.rows;
-    auto *parts = reinterpret_cast<float *>(run.scratch + run.at.parts + run.at.part * static_cast<std::size_t>(worker));
+    auto *parts =
+        reinterpret_cast<float *>(run.scratch + run.at.parts + run.at.part * static_cast<std::size_t>(worker));
     down_of_experts(run, column, begin, end, parts, workspace_of(run, worker, args.shape.width));
 
     const Workspace work = workspace_of(run, worker, args.shape.shared_width);

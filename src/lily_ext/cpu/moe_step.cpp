@@ -44,7 +44,9 @@ struct Step {
     std::int32_t *ids;
     float *weights;
     RowActivations inputs, shared_inputs;
-    std::int64_t block, blocks, shared_blocks; // rows of an item; items of one expert and of the shared one
+    int threads;
+    std::int64_t block, blocks,
+        items; // rows of an item; items of one chosen expert and of all, the shared one included
 };
 
 static std::uint16_t *h_of(const Step &step, std::int64_t slot) {
@@ -56,57 +58,77 @@ static RowActivations h_units_of(const Step &step, std::int64_t slot, std::int64
 }
 
 // Blocks of `rows` rows for all experts: small enough to give every thread several, a multiple of four.
-static std::int64_t block_of(std::int64_t rows, int threads) {
+static std::int64_t block_rows(std::int64_t rows, int threads) {
     std::int64_t block = kMaxBlock;
     while (block > 4 && rows / block < 8 * threads)
         block /= 2;
     return block;
 }
 
-// One block of h = silu(gate) * up of a chosen expert or, after those, of the shared one.
+// One block of gate and up: of a chosen expert or, after those, of the shared one.
+struct Block {
+    std::int64_t slot, expert, first;
+    const Linear *gate, *up;
+    const RowActivations *x;
+};
+
+static Block block_at(const Step &step, std::int64_t item) {
+    const MoeArgs &args = *step.args;
+    const std::int64_t chosen = step.blocks * args.shape.top_k;
+    if (item < chosen)
+        return {item / step.blocks, step.ids[item / step.blocks], item % step.blocks * step.block, &args.gate, &args.up,
+                &step.inputs};
+    return {args.shape.top_k, 0, (item - chosen) * step.block, &args.shared_gate, &args.shared_up, &step.shared_inputs};
+}
+
+static Rows gate_rows(const Block &block) { return rows_of(*block.gate, block.expert, block.first); }
+
+// h = silu(gate) * up.
 static void first_pass(void *context, std::int64_t item, int) {
     const Step &step = *static_cast<const Step *>(context);
-    const MoeArgs &args = *step.args;
-    const std::int64_t routed = step.blocks * args.shape.top_k;
-    const bool shared = item >= routed;
-    const std::int64_t slot = shared ? args.shape.top_k : item / step.blocks;
-    const std::int64_t first = (shared ? item - routed : item % step.blocks) * step.block;
-    const Linear &gate = shared ? args.shared_gate : args.gate, &up = shared ? args.shared_up : args.up;
-    const std::int64_t expert = shared ? 0 : step.ids[slot];
-    const RowActivations &x = shared ? step.shared_inputs : step.inputs;
-
-    const int count = static_cast<int>(gate.rows - first < step.block ? gate.rows - first : step.block);
+    const Block block = block_at(step, item);
+    const std::int64_t left = block.gate->rows - block.first;
+    const int count = static_cast<int>(left < step.block ? left : step.block);
     F gates[kMaxBlock], ups[kMaxBlock];
     for (int r = count; r % 4 != 0; ++r)
         gates[r] = ups[r] = zero();
-    dot_rows(gate.packing, rows_of(gate, expert, 0), first, count, x, gates);
-    dot_rows(up.packing, rows_of(up, expert, 0), first, count, x, ups);
+    const Rows up = rows_of(*block.up, block.expert, block.first);
+    // Behind it, the item that this thread will probably get next, if all threads keep pace.
+    const Rows next = item + step.threads < step.items ? gate_rows(block_at(step, item + step.threads)) : up;
+    dot_rows(block.gate->packing, gate_rows(block), up, count, *block.x, gates);
+    dot_rows(block.up->packing, up, next, count, *block.x, ups);
     float g[kMaxBlock + kLanes], u[kMaxBlock + kLanes];
     for (int r = 0; r < count; r += 4) {
         sum4(gates + r, g + r);
         sum4(ups + r, u + r);
     }
-    std::uint16_t *h = h_of(step, slot) + first;
+    std::uint16_t *h = h_of(step, block.slot) + block.first;
     for (int r = 0; r < count; r += kLanes) {
         const int lanes = count - r < kLanes ? count - r : kLanes;
         store_bf16_n(h + r, mul(silu(load_n(g + r, lanes)), load_n(u + r, lanes)), lanes);
     }
 }
 
+static Rows down_rows(const Step &step, std::int64_t slot, std::int64_t first) {
+    const bool shared = slot == step.args->shape.top_k;
+    return rows_of(shared ? step.args->shared_down : step.args->down, shared ? 0 : step.ids[slot], first);
+}
+
 // One block of the residual stream: every expert's down, weighted, in slot order, the shared expert last.
 static void second_pass(void *context, std::int64_t item, int) {
     const Step &step = *static_cast<const Step *>(context);
     const MoeArgs &args = *step.args;
-    const std::int64_t first = item * step.block, left = args.shape.hidden - first;
+    const std::int64_t top_k = args.shape.top_k, first = item * step.block, left = args.shape.hidden - first;
     const int count = static_cast<int>(left < step.block ? left : step.block);
     F sums[kMaxBlock], dots[kMaxBlock];
     for (F &sum : sums)
         sum = zero();
-    for (std::int64_t slot = 0; slot <= args.shape.top_k; ++slot) {
-        const bool shared = slot == args.shape.top_k;
-        const Linear &down = shared ? args.shared_down : args.down;
-        dot_rows(down.packing, rows_of(down, shared ? 0 : step.ids[slot], 0), first, count,
-                 h_units_of(step, slot, down.cols), dots);
+    for (std::int64_t slot = 0; slot <= top_k; ++slot) {
+        const Packing packing = slot < top_k ? args.down.packing : args.shared_down.packing;
+        const Rows rows = down_rows(step, slot, first);
+        const Rows later =
+            slot < top_k ? down_rows(step, slot + 1, first) : down_rows(step, 0, first + step.threads * step.block);
+        dot_rows(packing, rows, later, count, h_units_of(step, slot, rows.cols), dots);
         const F weight = set1(step.weights[slot]);
         for (int r = 0; r < count; ++r)
             sums[r] = fma(weight, dots[r], sums[r]);
@@ -125,6 +147,7 @@ void moe_step(Context &context, const MoeArgs &args) {
     const MoeShape &shape = args.shape;
     Step step{};
     step.args = &args;
+    step.threads = context.pool->threads();
     step.at = layout_of(shape);
     step.scratch = context.scratch;
     auto *normed = reinterpret_cast<std::uint16_t *>(context.scratch + step.at.normed);
@@ -147,19 +170,21 @@ void moe_step(Context &context, const MoeArgs &args) {
     else
         arrange_one(args.shared_gate.packing, normed, shape.hidden, step.shared_inputs);
 
-    step.block = block_of(shape.top_k * shape.width + shape.shared_width, context.pool->threads());
+    step.block = block_rows(shape.top_k * shape.width + shape.shared_width, step.threads);
     step.blocks = (shape.width + step.block - 1) / step.block;
-    step.shared_blocks = (shape.shared_width + step.block - 1) / step.block;
-    context.pool->run(step.blocks * shape.top_k + step.shared_blocks, first_pass, &step);
+    step.items = step.blocks * shape.top_k + (shape.shared_width + step.block - 1) / step.block;
+    context.pool->run(step.items, first_pass, &step);
 
     for (std::int64_t slot = 0; slot < shape.top_k; ++slot)
         arrange_one(args.down.packing, h_of(step, slot), shape.width, h_units_of(step, slot, shape.width));
     arrange_one(args.shared_down.packing, h_of(step, shape.top_k), shape.shared_width,
                 h_units_of(step, shape.top_k, shape.shared_width));
-    step.block = block_of(shape.hidden, context.pool->threads());
+    step.block = block_rows(shape.hidden, step.threads);
     context.pool->run((shape.hidden + step.block - 1) / step.block, second_pass, &step);
 }
 
-std::size_t moe_step_scratch(const MoeShape &shape) { return layout_of(shape).end + matmul_scratch(1, shape.hidden, 1); }
+std::size_t moe_step_scratch(const MoeShape &shape) {
+    return layout_of(shape).end + matmul_scratch(1, shape.hidden, 1);
+}
 
 } // namespace lily::cpu::LILY_ISA

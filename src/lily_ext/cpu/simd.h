@@ -328,9 +328,7 @@ template <int n> LILY_INLINE P repeat_pairs(const void *p) {
     __builtin_memcpy(&bits, p, n < 2 ? 4 : 8);
     return n == 1 ? _mm256_set1_epi32(static_cast<int>(bits)) : _mm256_set1_epi64x(bits);
 }
-LILY_INLINE P pack_pairs(F low, F high) {
-    return _mm256_or_si256(narrow(low), _mm256_slli_epi32(narrow(high), 16));
-}
+LILY_INLINE P pack_pairs(F low, F high) { return _mm256_or_si256(narrow(low), _mm256_slli_epi32(narrow(high), 16)); }
 LILY_INLINE F dot2(F acc, P a, P b) { return fma(high_half(a), high_half(b), fma(low_half(a), low_half(b), acc)); }
 
 LILY_INLINE Words load_words(const void *p) { return _mm256_loadu_si256(static_cast<const __m256i *>(p)); }
@@ -370,10 +368,12 @@ LILY_INLINE void store_unit(std::uint32_t *p, Unit v) { store(reinterpret_cast<f
 // Codes stay where they are in the word, so unit j is code j times 16^j (256^j), and order4 (order8) divides the inputs
 // by the same power: two instructions a code instead of three. The last code would meet the sign bit and is shifted.
 LILY_INLINE Unit unit4(Words w, int j) {
-    return _mm256_cvtepi32_ps(j == 7 ? _mm256_srli_epi32(w, 28) : _mm256_and_si256(w, _mm256_set1_epi32(15 << (4 * j))));
+    return _mm256_cvtepi32_ps(j == 7 ? _mm256_srli_epi32(w, 28)
+                                     : _mm256_and_si256(w, _mm256_set1_epi32(15 << (4 * j))));
 }
 LILY_INLINE Unit unit8(Words w, int j) {
-    return _mm256_cvtepi32_ps(j == 3 ? _mm256_srli_epi32(w, 24) : _mm256_and_si256(w, _mm256_set1_epi32(255 << (8 * j))));
+    return _mm256_cvtepi32_ps(j == 3 ? _mm256_srli_epi32(w, 24)
+                                     : _mm256_and_si256(w, _mm256_set1_epi32(255 << (8 * j))));
 }
 
 #elif defined(LILY_ISA_neon)
@@ -445,9 +445,7 @@ LILY_INLINE void store_bf16_n(void *p, F v, int n) {
 
 LILY_INLINE F low_half(P v) { return vreinterpretq_f32_u32(vshlq_n_u32(v, 16)); }
 LILY_INLINE F high_half(P v) { return vreinterpretq_f32_u32(vandq_u32(v, vdupq_n_u32(0xffff0000u))); }
-LILY_INLINE P load_pairs(const void *p) {
-    return vreinterpretq_u32_u8(vld1q_u8(static_cast<const std::uint8_t *>(p)));
-}
+LILY_INLINE P load_pairs(const void *p) { return vreinterpretq_u32_u8(vld1q_u8(static_cast<const std::uint8_t *>(p))); }
 LILY_INLINE void store_pairs(void *p, P v) { vst1q_u8(static_cast<std::uint8_t *>(p), vreinterpretq_u8_u32(v)); }
 LILY_INLINE P set1_pair(std::uint32_t v) { return vdupq_n_u32(v); }
 template <int n> LILY_INLINE P repeat_pairs(const void *p) {
@@ -459,14 +457,10 @@ template <int n> LILY_INLINE P repeat_pairs(const void *p) {
 }
 LILY_INLINE F dot2(F acc, P a, P b) { return fma(high_half(a), high_half(b), fma(low_half(a), low_half(b), acc)); }
 
-LILY_INLINE P pack_pairs(F low, F high) {
-    return vorrq_u32(vmovl_u16(narrow(low)), vshll_n_u16(narrow(high), 16));
-}
+LILY_INLINE P pack_pairs(F low, F high) { return vorrq_u32(vmovl_u16(narrow(low)), vshll_n_u16(narrow(high), 16)); }
 
 LILY_INLINE Words load_words(const void *p) { return load_pairs(p); }
-LILY_INLINE void store_words(void *p, Words v) {
-    vst1q_u8(static_cast<std::uint8_t *>(p), vreinterpretq_u8_u32(v));
-}
+LILY_INLINE void store_words(void *p, Words v) { vst1q_u8(static_cast<std::uint8_t *>(p), vreinterpretq_u8_u32(v)); }
 LILY_INLINE Words load_words_n(const void *p, int n) {
     std::uint32_t padded[4] = {};
     __builtin_memcpy(padded, p, static_cast<std::size_t>(n) * 4);
@@ -497,23 +491,35 @@ LILY_INLINE void store_unit(std::uint32_t *p, Unit v) { store(reinterpret_cast<f
 LILY_INLINE Unit unit4(Words w, int j) {
     const uint32x4_t code = vandq_u32(w, vdupq_n_u32(15u << (4 * j)));
     switch (j) {
-    case 0: return vcvtq_f32_u32(code);
-    case 1: return vcvtq_n_f32_u32(code, 4);
-    case 2: return vcvtq_n_f32_u32(code, 8);
-    case 3: return vcvtq_n_f32_u32(code, 12);
-    case 4: return vcvtq_n_f32_u32(code, 16);
-    case 5: return vcvtq_n_f32_u32(code, 20);
-    case 6: return vcvtq_n_f32_u32(code, 24);
-    default: return vcvtq_n_f32_u32(code, 28);
+    case 0:
+        return vcvtq_f32_u32(code);
+    case 1:
+        return vcvtq_n_f32_u32(code, 4);
+    case 2:
+        return vcvtq_n_f32_u32(code, 8);
+    case 3:
+        return vcvtq_n_f32_u32(code, 12);
+    case 4:
+        return vcvtq_n_f32_u32(code, 16);
+    case 5:
+        return vcvtq_n_f32_u32(code, 20);
+    case 6:
+        return vcvtq_n_f32_u32(code, 24);
+    default:
+        return vcvtq_n_f32_u32(code, 28);
     }
 }
 LILY_INLINE Unit unit8(Words w, int j) {
     const uint32x4_t code = vandq_u32(w, vdupq_n_u32(255u << (8 * j)));
     switch (j) {
-    case 0: return vcvtq_f32_u32(code);
-    case 1: return vcvtq_n_f32_u32(code, 8);
-    case 2: return vcvtq_n_f32_u32(code, 16);
-    default: return vcvtq_n_f32_u32(code, 24);
+    case 0:
+        return vcvtq_f32_u32(code);
+    case 1:
+        return vcvtq_n_f32_u32(code, 8);
+    case 2:
+        return vcvtq_n_f32_u32(code, 16);
+    default:
+        return vcvtq_n_f32_u32(code, 24);
     }
 }
 

@@ -8,9 +8,9 @@ namespace lily::cpu::LILY_ISA {
 constexpr int kBlock = 6;
 // Groups of one tile: as many as its units leave room for in a first-level cache of 32 KiB.
 constexpr int kTileGroups = kPanel * kUnits * 4 > 8192 ? 1 : 2;
-// From how many rows on it pays to store a tile unpacked. Below, every block unpacks it again: on machines that do this
-// beside the multiplications it is free, and the stores are not.
-constexpr std::int64_t kUnpackedRows = 48;
+// From how many rows on it pays to store a tile unpacked. Below, every block unpacks it again: the wide sets do that almost
+// for free, beside the multiplications, while the stores are not; the narrow ones do it once for the first block only.
+constexpr std::int64_t kUnpackedRows = kLanes == 16 ? 48 : kBlock + 1;
 
 std::size_t activations_bytes(std::int64_t rows, std::int64_t cols) {
     const std::int64_t groups = rows * (cols / kGroup);
@@ -52,7 +52,7 @@ Strip strip_at(const Linear &w, std::int64_t expert, std::int64_t first) {
     const std::int64_t row = first < w.rows ? first : w.rows - 1;
     const std::int64_t left = w.rows - row, at = expert * w.rows + row;
     Strip strip{w.codes + at * row_bytes(w.packing, w.cols), nullptr, nullptr,
-                   static_cast<int>(left < kLanes ? left : kLanes)};
+                static_cast<int>(left < kLanes ? left : kLanes)};
     if (w.packing != Packing::bf16) {
         strip.scales = w.scales + at * (w.cols / kGroup) * 2;
         strip.biases = w.biases + at * (w.cols / kGroup) * 2;
@@ -213,15 +213,14 @@ template <int rows, Packing packing, bool unpacked> static void run_block(const 
 }
 
 using RunBlock = void (*)(const Block &);
-template <Packing packing, bool unpacked>
-constexpr RunBlock kRunBlock[kBlock] = {
+template <Packing packing, bool unpacked> constexpr RunBlock kRunBlock[kBlock] = {
     run_block<1, packing, unpacked>, run_block<2, packing, unpacked>, run_block<3, packing, unpacked>,
     run_block<4, packing, unpacked>, run_block<5, packing, unpacked>, run_block<6, packing, unpacked>,
 };
 
 template <Packing packing, bool unpacked>
-static void product(const Panel &panel, const Panel *next, const Activations &x, const std::int32_t *rows, std::int64_t first,
-                    std::int64_t count, const Workspace &work) {
+static void product(const Panel &panel, const Panel *next, const Activations &x, const std::int32_t *rows,
+                    std::int64_t first, std::int64_t count, const Workspace &work) {
     const std::int64_t groups = panel.cols / kGroup;
     if constexpr (packing != Packing::bf16)
         for (int s = 0; s < kStrips; ++s) {
@@ -258,8 +257,8 @@ static void product(const Panel &panel, const Panel *next, const Activations &x,
     }
 }
 
-void panel_product(const Panel &panel, const Panel *next, const Activations &x, const std::int32_t *rows, std::int64_t first,
-                   std::int64_t count, const Workspace &work) {
+void panel_product(const Panel &panel, const Panel *next, const Activations &x, const std::int32_t *rows,
+                   std::int64_t first, std::int64_t count, const Workspace &work) {
     const bool unpacked = count >= kUnpackedRows;
     if (panel.packing == Packing::bf16)
         product<Packing::bf16, false>(panel, next, x, rows, first, count, work);
