@@ -1,4 +1,4 @@
-"""lily runs Qwen3.6-35B-A3B on this machine: `Engine` reads (prefill) and writes (decode).
+"""lily runs Qwen3.6-35B-A3B on this machine: `Engine` reads and writes; `Gate` decides what may leave the device.
 
 This file only names what is public. A name is imported when it is first used, so that `import lily` stays quick.
 """
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ._ext import Snapshot
     from .engine import Engine
     from .errors import LilyError
+    from .gate import AuditLog, Gate, Outcome, Policy, Span, Verdict
     from .sampling import Sampling
     from .scores import Scores
     from .session import PrefillResult, Session, SessionStats
@@ -22,34 +23,46 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AuditLog",
     "Engine",
+    "Gate",
     "Generation",
     "GenerationStats",
     "LilyError",
+    "Outcome",
     "Piece",
+    "Policy",
     "PrefillResult",
     "Sampling",
     "Scores",
     "Session",
     "SessionStats",
     "Snapshot",
+    "Span",
     "Tokenizer",
+    "Verdict",
     "errors",
 ]
 
 _HOMES = {
+    "AuditLog": "gate",
     "Engine": "engine",
+    "Gate": "gate",
     "Generation": "stream",
     "GenerationStats": "stream",
     "LilyError": "errors",
+    "Outcome": "gate",
     "Piece": "stream",
+    "Policy": "gate",
     "PrefillResult": "session",
     "Sampling": "sampling",
     "Scores": "scores",
     "Session": "session",
     "SessionStats": "session",
     "Snapshot": "_ext",
+    "Span": "gate",
     "Tokenizer": "tokenizer",
+    "Verdict": "gate",
 }
 
 if not TYPE_CHECKING:

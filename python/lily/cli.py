@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from . import __version__
 from .display import size
 from .errors import LilyError
+from .gate import command as gate_command
 
 if TYPE_CHECKING:
     from .stream import Piece
@@ -55,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="lily", description="Runs Qwen3.6-35B-A3B on this machine.", allow_abbrev=False)
     top.add_argument("--version", action="version", version=f"lily {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_add_info, _add_generate, _add_repack, _add_synth):
+    for add in (_add_info, _add_generate, _add_repack, _add_synth, gate_command.add):
         add(commands)
     return top
 

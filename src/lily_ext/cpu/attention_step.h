@@ -13,6 +13,8 @@ inline constexpr int kStepKeys = 8;                   // keys of one pass of sco
 inline constexpr int kMixHeads = kLanes == 8 ? 4 : 8; // query heads of one pass of mix_step
 inline constexpr int kMixKeys = 32;                   // keys whose values are mixed before the next are fetched
 inline constexpr std::int64_t kLine = 64;
+// The first cache keeps too few requests open for the latency of memory, so the second one asks for the next page too.
+inline constexpr std::int64_t kFarAhead = 4096;
 
 // Query heads of one key/value head fill the lanes of a vector. Where they are fewer than the lanes, a lane holds one
 // head and every repeat-th pair of dims, so that a broadcast of `repeat` pairs of a key meets all of them.
@@ -49,8 +51,10 @@ template <int repeat> LILY_INLINE void score_step(const std::uint16_t *keys, std
         acc[k] = zero();
     for (std::int64_t dim = 0; dim < head_dim; dim += 2 * repeat, queries += kLanes) {
         const P query = load_pairs(queries);
-        for (std::int64_t line = 0; line < lines; ++line, fetch += kLine)
+        for (std::int64_t line = 0; line < lines; ++line, fetch += kLine) {
             __builtin_prefetch(fetch);
+            __builtin_prefetch(fetch + kFarAhead, 0, 2);
+        }
         for (int k = 0; k < kStepKeys; ++k)
             acc[k] = dot2(acc[k], repeat_pairs<repeat>(keys + k * stride + dim), query);
     }

@@ -1,0 +1,127 @@
+"""One list of spans from rules and model: who wins where they meet.
+
+Validated rules fix label and kind; where the model agrees on the label the extents are united, where it does not it
+keeps what the rule leaves over. Cued rules add. Weak rules only raise the score of what the model saw. Vetoes delete
+what an unsure model sees inside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from .folding import View, view_of
+from .recognizers import vetoed
+from .spans import RANK, Finding, Span
+
+SURE = 0.9
+"""From this score on the model's span stands against a veto."""
+
+
+def combine(text: str | View, findings: Iterable[Finding], model: Iterable[Span] = ()) -> list[Span]:
+    """Sorted spans that do not overlap and hold at least one character that is no blank.
+
+    `findings` are those of the rules for this text, `model` the classifier's spans (they may overlap neither each other
+    nor the text's end). Raises ValueError for a span outside the text.
+    """
+    view = view_of(text)
+    rules = list(findings)
+    seen = sorted(model)
+    for span in (*(f.span for f in rules), *seen):
+        if span.end > len(view.text):
+            raise ValueError(f"a span ends at {span.end}, the text at {len(view.text)}")
+    settled = _settled([f for f in rules if f.strength != "weak"])
+    weak = [f.span for f in rules if f.strength == "weak"]
+    kept = _believed([_raised(span, weak) for span in seen], settled, vetoed(view) if seen else [])
+    return _trimmed(view.text, _joined(view.text, settled, kept))
+
+
+def _settled(findings: Sequence[Finding]) -> list[Span]:
+    """Rule spans that do not overlap: the stronger names the union, so that nothing that was found is left open."""
+    best: list[Finding] = []
+    for finding in sorted(findings, key=lambda f: f.span):
+        if best and best[-1].span.overlaps(finding.span):
+            one, two = best[-1], finding
+            winner, loser = (one, two) if _weight(one) >= _weight(two) else (two, one)
+            best[-1] = replace(winner, span=winner.span.united(loser.span))
+        else:
+            best.append(finding)
+    return [f.span for f in best]
+
+
+def _weight(finding: Finding) -> tuple[int, int, float]:
+    span = finding.span
+    return RANK[finding.strength], span.end - span.start, span.score
+
+
+def _raised(span: Span, weak: Sequence[Span]) -> Span:
+    """A model span that a weak rule of the same label supports, with the score of both and the rule's kind."""
+    for rule in weak:
+        if rule.label == span.label and rule.overlaps(span):
+            score = 1.0 - (1.0 - span.score) * (1.0 - rule.score)
+            span = replace(span, sub=span.sub or rule.sub, score=score, why=f"{span.why}; {rule.why}".strip("; "))
+    return span
+
+
+def _believed(model: Sequence[Span], settled: Sequence[Span], vetoes: Sequence[tuple[int, int]]) -> list[Span]:
+    out = []
+    at = 0
+    for span in model:
+        while at < len(vetoes) and vetoes[at][1] <= span.start:
+            at += 1
+        inside = at < len(vetoes) and vetoes[at][0] <= span.start and span.end <= vetoes[at][1]
+        if not inside or span.score >= SURE or any(rule.overlaps(span) for rule in settled):
+            out.append(span)
+    return out
+
+
+def _joined(text: str, rules: list[Span], model: list[Span]) -> list[Span]:
+    """Rules and model in one sweep; `rules` do not overlap one another."""
+    united = list(rules)
+    left: list[Span] = []
+    at = 0
+    for span in model:
+        while at < len(united) and united[at].end <= span.start:
+            at += 1
+        place, rest = at, [span]
+        while place < len(united) and united[place].start < span.end:
+            rule = united[place]
+            if rule.label == span.label:
+                united[place] = replace(rule.united(span), sub=rule.sub or span.sub)
+                rest = []
+                break
+            rest = [piece for part in rest for piece in _without(part, rule)]
+            place += 1
+        left += [piece for piece in rest if sum(c.isalnum() for c in text[piece.start : piece.end]) >= 2]
+    return _apart(sorted([*united, *left]))
+
+
+def _without(span: Span, hole: Span) -> list[Span]:
+    parts = []
+    if span.start < hole.start:
+        parts.append(replace(span, end=min(span.end, hole.start)))
+    if span.end > hole.end:
+        parts.append(replace(span, start=max(span.start, hole.end)))
+    return parts
+
+
+def _apart(spans: list[Span]) -> list[Span]:
+    """Sorted spans made disjoint: of two that overlap the first keeps its name and both keep their extent."""
+    out: list[Span] = []
+    for span in spans:
+        if out and span.start < out[-1].end:
+            out[-1] = out[-1].united(span)
+        else:
+            out.append(span)
+    return out
+
+
+def _trimmed(text: str, spans: list[Span]) -> list[Span]:
+    out = []
+    for span in spans:
+        piece = text[span.start : span.end]
+        start = span.start + len(piece) - len(piece.lstrip())
+        end = span.end - (len(piece) - len(piece.rstrip()))
+        if start < end:
+            out.append(replace(span, start=start, end=end))
+    return out
