@@ -14,7 +14,6 @@ import pytest
 from encoders import GATE_NANO, Shape, draw_tensors, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import FLOAT32, Array, load_encoder
 
 from lily import _ext
 from lily.errors import CheckpointError, InvalidInput, UnsupportedCheckpoint
@@ -22,6 +21,7 @@ from lily.gate import classifier as module
 from lily.gate.checkpoint import TAGS, open_encoder
 from lily.gate.classifier import Classifier, Reading
 from lily.gate.repeats import condense
+from reference import FLOAT32, Array, load_encoder
 
 SMALL = Shape(vocab=12288, window=32)
 TEXT = (
@@ -179,7 +179,8 @@ def test_a_skipped_window_is_not_looked_at(nano: Classifier, monkeypatch: pytest
 
 def log(lines: int, value: Callable[[int], str] = lambda i: f"user=alice id={i * 7919 % 99991}") -> str:
     return "".join(
-        f"2026-03-{1 + i % 28:02d}T10:{i % 60:02d}:01.{i % 997}Z INFO gateway: request {i:08x}-ab12 {value(i)} took {i % 89} ms\n"
+        f"2026-03-{1 + i % 28:02d}T10:{i % 60:02d}:01.{i % 997}Z INFO gateway: request {i:08x}-ab12 {value(i)} "
+        f"took {i % 89} ms\n"
         for i in range(lines)
     )
 
@@ -334,7 +335,7 @@ def test_a_changed_file_is_noticed(tmp_path: Path, folder: Path) -> None:
     with Classifier.load(copied) as loaded:
         with (copied / "model.safetensors").open("ab") as file:
             file.write(b"more")
-        with pytest.raises(CheckpointError, match="model.safetensors"):
+        with pytest.raises(CheckpointError, match=r"model\.safetensors"):
             loaded.read(["a"])
 
 

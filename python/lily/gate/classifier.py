@@ -106,8 +106,9 @@ class Classifier:
     def read(self, texts: Sequence[str], *, skip: Skip | None = None, repeats: bool = True) -> list[Reading]:
         """A reading of each text, in order. Texts of any length; memory grows with the tokens by a few bytes each.
 
-        Of log lines that differ in numbers only, one is read (repeats.py); `repeats=False` reads every line. `skip`, if given, is called with the text of each window; where it says True the model does not look, and
-        tokens that no window looked at are O with certainty.
+        Of log lines that differ in numbers only, one is read (repeats.py); `repeats=False` reads every line. `skip`, if
+        given, is called with the text of each window; where it says True the model does not look, and tokens that no
+        window looked at are O with certainty.
 
         Raises CheckpointError (the files changed), NumericalError, DeviceError, InvalidInput.
         """

@@ -53,8 +53,8 @@ class Condensed:
     sources: list[int]
 
     def tokens(self, offsets: Integers) -> tuple[Integers, Integers]:
-        """For the tokens of all lines in order: the number of the token in the condensed text, and its characters in the
-        whole one. `offsets` [tokens, 2] are those of the condensed text; a token belongs to the line it begins in."""
+        """For the tokens of all lines in order: the number of the token in the condensed text, and its characters in
+        the whole one. `offsets` [tokens, 2] are those of the condensed text; a token is of the line it begins in."""
         edges = np.searchsorted(offsets[:, 0], [line.start for line in self.kept] + [len(self.text)])
         numbers = [np.zeros(0, np.int32)]
         places = [np.zeros((0, 2), np.int32)]
