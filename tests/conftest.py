@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,10 @@ hypothesis.settings.register_profile("lily", deadline=None)  # the machine is sh
 hypothesis.settings.load_profile("lily")
 
 CHUNK = 64
+
+# A shell starts background commands with Ctrl-C ignored, and their children inherit that; the tests of Ctrl-C need it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
