@@ -110,7 +110,7 @@ class Engine:
         """Reads `tokens` at the end of the session; a pending token is read before them.
 
         `progress` is called with the tokens done and in all, after each chunk. Raises ContextOverflow before any work,
-        Cancelled (session.cancel() or Ctrl-C; whole chunks that were read stay read), NumericalError, InvalidInput."""
+        Cancelled (session.cancel(); whole chunks that were read stay read), NumericalError, InvalidInput."""
         self._ready(session)
         ids = token_array(tokens, self.vocab)
         before = session.position
@@ -172,7 +172,7 @@ class Engine:
 
     def score(self, tokens: Tokens, top: int = 16) -> Scores:
         """How likely each token was, and what the `top` most likely ones were, at every position from an empty
-        timeline. Raises InvalidInput, ContextOverflow, Cancelled by Ctrl-C."""
+        timeline. Raises InvalidInput, ContextOverflow. Ctrl-C ends it with KeyboardInterrupt."""
         return Scores(*self._open().score(token_array(tokens, self.vocab), count(top, "top", self.vocab)))
 
     def stream(

@@ -40,7 +40,7 @@ class OutOfMemory(LilyError, MemoryError):
 
 
 class Cancelled(LilyError):
-    """The work was stopped by `session.cancel()` or Ctrl-C. The session keeps what was committed and can go on."""
+    """The work was stopped by `session.cancel()` (Ctrl-C raises KeyboardInterrupt). The session keeps what was committed and can go on."""
 
 
 class GrammarError(LilyError):
