@@ -40,8 +40,8 @@ class OutOfMemory(LilyError, MemoryError):
 
 
 class Cancelled(LilyError):
-    """The work was stopped by `session.cancel()`. The session keeps what was committed and can go on. Ctrl-C is no error
-    of lily: it raises KeyboardInterrupt."""
+    """The work was stopped by `session.cancel()`. The session keeps what was committed and can go on. Ctrl-C is not
+    this: it raises KeyboardInterrupt."""
 
 
 class GrammarError(LilyError):
