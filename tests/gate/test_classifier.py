@@ -23,7 +23,7 @@ from lily.gate.classifier import Classifier, Reading
 from lily.gate.repeats import condense
 from reference import FLOAT32, Array, load_encoder
 
-SMALL = Shape(vocab=12288, window=32)
+SMALL = Shape(vocab=12288, window=64)
 TEXT = (
     "Hi, I am Maria Gonzalez and live at 42 Baker Street, London. My card is 4111 1111 1111 1111, "
     "my mail maria.g@example.org, my phone +44 20 7946 0958. The password: hunter2xyz"
@@ -66,13 +66,14 @@ def averaged(classifier: Classifier, folder: Path, text: str) -> Array:
     sums, weights = np.zeros((len(ids), len(TAGS))), np.zeros((len(ids), 1))
     first = 0
     while True:
-        part = ids[first : first + classifier.window]
+        more = len(ids) - first > 2 * classifier.window - classifier.stride
+        part = ids[first : first + classifier.window] if more else ids[first:]
         logits, _ = reference.run(part, (len(part),), FLOAT32)
         for row, logit in enumerate(logits):
             weight = 1 + min(row, len(part) - 1 - row)
             sums[first + row] += weight * logit
             weights[first + row] += weight
-        if first + classifier.window >= len(ids):
+        if not more:
             return sums / weights
         first += classifier.stride
 
@@ -269,8 +270,9 @@ def test_memory_of_a_long_text_is_bounded(random: Classifier) -> None:
     [
         ({"num_token_labels": 33}, UnsupportedCheckpoint, "num_token_labels is 33"),
         ({"backbone": []}, CheckpointError, "backbone is"),
-        ({"max_seq_len": "512"}, CheckpointError, "window is '512'"),
+        ({"max_seq_len": "512"}, CheckpointError, "max_seq_len is '512'"),
         ({"window": 32, "stride": 33}, CheckpointError, "stride is 33"),
+        ({"window": 65}, CheckpointError, "window 65 and max_seq_len 64"),
         ({"viterbi_b_bias": "0"}, CheckpointError, "viterbi_b_bias is '0'"),
         ({"is_causal": True}, UnsupportedCheckpoint, "causal"),
         ({"use_bidirectional_attention": False}, UnsupportedCheckpoint, "causal"),

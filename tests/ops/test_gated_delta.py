@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies
 from kernels import (
+    FAINT,
     INSTRUCTION_SETS,
     Draw,
     Kernels,
@@ -14,6 +15,7 @@ from kernels import (
     check_bf16,
     check_float32,
     few_examples,
+    loudness,
     many_examples,
     noise,
     one_example,
@@ -68,12 +70,14 @@ class Case:
         return dataclasses.replace(self, x=self.x[rows:], state=state, window=window, position=self.position + rows)
 
 
-def draw_case(draw: Draw, shape: GatedDeltaShape, packing: str, rows: int, position: int) -> Case:
+def draw_case(
+    draw: Draw, shape: GatedDeltaShape, packing: str, rows: int, position: int, size: float = 2.0**-4, gain: float = 1.0
+) -> Case:
     values = shape.value_heads * shape.value_dim
     rate = np.exp(draw.random.uniform(np.log(1e-4), np.log(60), shape.value_heads))
     weights = GatedDeltaWeights(
         norm=draw.gains(shape.hidden),
-        qkv=draw.matrix(shape.channels, shape.hidden, packing),
+        qkv=draw.matrix(shape.channels, shape.hidden, packing, gain=gain),
         z=draw.matrix(values, shape.hidden, packing),
         a=draw.matrix(shape.value_heads, shape.hidden, packing),
         b=draw.matrix(shape.value_heads, shape.hidden, packing),
@@ -85,12 +89,11 @@ def draw_case(draw: Draw, shape: GatedDeltaShape, packing: str, rows: int, posit
     )
     if position:
         state = draw.random.standard_normal((shape.value_heads, shape.value_dim, shape.key_dim))
-        window = draw.bits(shape.conv_width - 1, shape.channels)
+        window = draw.bits(shape.conv_width - 1, shape.channels, scale=gain)
     else:
         state = np.zeros((shape.value_heads, shape.value_dim, shape.key_dim))
         window = np.zeros((shape.conv_width - 1, shape.channels), np.uint16)
-    # A small residual: it must not hide what is added to it.
-    x = draw.bits(rows, shape.hidden, scale=2.0**-4)
+    x = draw.bits(rows, shape.hidden, scale=size)
     return Case(shape, weights, x, state.astype(np.float32), window, position)
 
 
@@ -112,6 +115,8 @@ def check(case: Case, actual: tuple[Array, Array, Array]) -> None:
     dims=strategies.sampled_from(((64, 64), (128, 128), (64, 128))),
     hidden=strategies.sampled_from((64, 192)),
     packing=packings,
+    size=loudness,
+    gain=strategies.sampled_from((1.0, FAINT)),
     base=bases,
 )
 def test_gated_delta(
@@ -123,10 +128,12 @@ def test_gated_delta(
     dims: tuple[int, int],
     hidden: int,
     packing: str,
+    size: float,
+    gain: float,
     base: int,
 ) -> None:
     shape = GatedDeltaShape(hidden, *heads, *dims, conv_width=4, eps=1e-6)
-    case = draw_case(Draw(seed), shape, packing, rows, position)
+    case = draw_case(Draw(seed), shape, packing, rows, position, size, gain)
     check(case, case.run(Kernels(isa), base))
 
 

@@ -17,6 +17,7 @@ from kernels import (
     check_alike,
     check_bf16,
     few_examples,
+    loudness,
     many_examples,
     one_example,
     packings,
@@ -78,6 +79,7 @@ def check(shape: MoeShape, weights: MoeWeights, x: Array, actual: Array) -> None
     alike=strategies.booleans(),
     packing=packings,
     router=strategies.sampled_from(("affine8", "bf16")),
+    size=loudness,
     base=bases,
 )
 def test_moe(
@@ -91,16 +93,16 @@ def test_moe(
     alike: bool,
     packing: str,
     router: str,
+    size: float,
     base: int,
 ) -> None:
     """Draw rows that go everywhere, or rows so alike that a few experts get them all and the others none."""
     draw = Draw(seed)
     shape = MoeShape(hidden, *experts, *widths, renormalize, eps=1e-6)
     weights = draw_weights(draw, shape, packing, router)
-    # A small residual: it must not hide what is added to it.
-    x = draw.bits(rows, hidden, scale=2.0**-4)
+    x = draw.bits(rows, hidden, scale=size)
     if alike:
-        x = draw.bits(1, hidden, scale=2.0**-4).repeat(rows, axis=0) ^ draw.random.integers(0, 2, x.shape, np.uint16)
+        x = draw.bits(1, hidden, scale=size).repeat(rows, axis=0) ^ draw.random.integers(0, 2, x.shape, np.uint16)
     check(shape, weights, x, Kernels(isa).run("moe", shape, weights, x, base=base))
 
 

@@ -18,7 +18,9 @@ from .labels import TAGS, follows
 from .model import Classifier, Config
 from .quant import GROUP, affine, pack, quantised_names, restore, unpack
 
-WINDOW, STRIDE = 512, 256
+# Longest window that it was trained for; windows and their distance by measurement: on texts of several windows 256 and
+# 192 find as much as 512 and 256 do, in three quarters of the time.
+LONGEST, WINDOW, STRIDE = 512, 256, 192
 MASTER = ("master-1.safetensors", "master-2.safetensors")
 
 
@@ -31,7 +33,7 @@ def config(c: Config) -> dict[str, object]:
         "hidden_size": c.hidden_size,
         "num_token_labels": len(TAGS),
         "id2label": {str(i): name for i, name in enumerate(TAGS)},
-        "max_seq_len": WINDOW,
+        "max_seq_len": LONGEST,
         "window": WINDOW,
         "stride": STRIDE,
         "viterbi_b_bias": 0.0,

@@ -49,6 +49,7 @@ class EncoderCheckpoint:
         config: the config dict of the extension's Encoder.
         files, tensors: what the extension's Weights takes; names begin with "backbone." or that of a head.
         window, stride: tokens of a window, and from one window to the next.
+        longest: tokens that the model was made for; a last window may have so many.
         b_bias, e_bias: of the path's steps into a B and out of an E.
 
     """
@@ -59,6 +60,7 @@ class EncoderCheckpoint:
     tensors: list[tuple[str, int, int, str, tuple[int, ...]]]
     window: int
     stride: int
+    longest: int
     b_bias: float
     e_bias: float
     shards: list[Shard] = field(repr=False)
@@ -95,10 +97,14 @@ def open_encoder(path: str | Path) -> EncoderCheckpoint:
             f"{where}: num_token_labels is {shown(labels)}, expected {len(TAGS)}: O and four tags for each of "
             f"{len(LABELS)} labels; {_ADVICE}"
         )
-    window = _count(config, "window", where, config.get("max_seq_len", WINDOW))
+    longest = _count(config, "max_seq_len", where, config.get("window", WINDOW))
+    window = _count(config, "window", where, longest)
     stride = _count(config, "stride", where, max(1, window * 3 // 4))
-    if stride > window:
-        raise CheckpointError(f"{where}: stride is {stride}, expected at most a window of {window}; {_ADVICE}")
+    if not stride <= window <= longest:
+        raise CheckpointError(
+            f"{where}: stride is {stride}, window {window} and max_seq_len {longest}, expected them in this order of "
+            f"size; {_ADVICE}"
+        )
     shards = open_shards(folder)
     try:
         entries = _canonical(folder, shards)
@@ -113,7 +119,7 @@ def open_encoder(path: str | Path) -> EncoderCheckpoint:
         raise
     return EncoderCheckpoint(
         path=folder,
-        config=sizes | {"labels": len(TAGS), "window": window},
+        config=sizes | {"labels": len(TAGS), "window": longest},
         files=files,
         tensors=[
             (name, entry.file, entry.offset, entry.dtype, entry.shape)
@@ -122,6 +128,7 @@ def open_encoder(path: str | Path) -> EncoderCheckpoint:
         ],
         window=window,
         stride=stride,
+        longest=longest,
         b_bias=biases["b_bias"],
         e_bias=biases["e_bias"],
         shards=shards,

@@ -61,7 +61,8 @@ class Reading:
 class Classifier:
     """A loaded classifier. Thread-safe; has close() and is a context manager.
 
-    Attributes: checkpoint, tokenizer, device (such as "cpu (avx2, 4 threads)"), window and stride (tokens).
+    Attributes: checkpoint; tokenizer; device (such as "cpu (avx2, 4 threads)"); window and stride, in tokens; last,
+    the tokens of a last window at most, which takes what would leave a window of little but overlap.
     """
 
     def __init__(self, inner: _ext.Encoder, checkpoint: EncoderCheckpoint, tokenizer: Tokenizer, stride: int) -> None:
@@ -70,6 +71,7 @@ class Classifier:
         self.tokenizer = tokenizer
         self.window = checkpoint.window
         self.stride = stride
+        self.last = min(2 * checkpoint.window - stride, checkpoint.longest)
         self.device = inner.device_name
 
     @classmethod
@@ -96,7 +98,7 @@ class Classifier:
             step = checkpoint.stride if stride is None else count(stride, "stride", checkpoint.window)
             tokenizer = Tokenizer.open(checkpoint.path, int(checkpoint.config["vocab"]))
             weights = _ext.Weights(checkpoint.files, checkpoint.tensors)
-            rows = max(checkpoint.window, _BATCH)
+            rows = max(checkpoint.longest, _BATCH)
             inner = _ext.Encoder(weights, checkpoint.config, device=kind, isa=isa, threads=workers, max_rows=rows)
         except BaseException:
             checkpoint.close()
@@ -204,14 +206,14 @@ class _Timeline:
 
     def windows(self, skip: Skip | None) -> Iterator[_Window]:
         """The windows that the model is to look at."""
-        window, stride = self._classifier.window, self._classifier.stride
+        window, stride, last = self._classifier.window, self._classifier.stride, self._classifier.last
         ids, offsets, first = np.zeros(0, np.int32), np.zeros((0, 2), np.int32), 0
         # A lone surrogate is no character; one that stands for "not a character" keeps the offsets.
         text = _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", self._text)
         pieces = _pieces(text)
         more = True
         while more:
-            while len(ids) <= window and (piece := next(pieces, None)) is not None:
+            while len(ids) <= last and (piece := next(pieces, None)) is not None:
                 start, part = piece
                 new_ids, new_offsets = self._classifier.tokenizer.encode_with_offsets(part)
                 places = np.array(new_offsets, np.int32).reshape(-1, 2) + np.int32(start)
@@ -219,8 +221,8 @@ class _Timeline:
                 offsets = np.concatenate([offsets, places])
                 self._offsets.append(places)
                 self._count += len(new_ids)
-            more = len(ids) > window
-            here = ids[:window]
+            more = len(ids) > last
+            here = ids[:window] if more else ids
             if len(here) and not (skip and skip(text[offsets[0, 0] : offsets[len(here) - 1, 1]])):
                 yield _Window(self, first, here)
             ids, offsets, first = ids[stride:], offsets[stride:], first + stride

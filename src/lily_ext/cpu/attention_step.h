@@ -1,7 +1,7 @@
 // Attention for one row, which is reading the cache: every key and value is read once and serves all query heads of its
 // key/value head. Keys are cut into blocks at absolute positions; each block leaves, for every query head, the largest
-// score, the sum of the weights and the weighted sum of the values, all f32, and merge_blocks joins them in the order of
-// the blocks. Not for several rows: see attention_tile.h.
+// score, the sum of the weights and the weighted sum of the values, all f32, and merge_blocks joins them in the order
+// of the blocks. Not for several rows: see attention_tile.h.
 #pragma once
 
 #include "attention_tile.h"
@@ -38,8 +38,8 @@ static void pack_step_queries(const std::uint16_t *q, std::int64_t heads, int la
         }
 }
 
-// scores[head][kStepBlock] of kStepKeys keys, `stride` apart, of which the first `count` are kept. While they are computed,
-// as many bytes are fetched at `ahead`.
+// scores[head][kStepBlock] of kStepKeys keys, `stride` apart, of which the first `count` are kept. While they are
+// computed, as many bytes are fetched at `ahead`.
 template <int repeat> LILY_INLINE void score_step(const std::uint16_t *keys, std::int64_t stride,
                                                   const std::uint32_t *queries, std::int64_t head_dim, float scale,
                                                   std::int64_t heads, std::int64_t count, const std::uint16_t *ahead,

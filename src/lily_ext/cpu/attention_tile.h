@@ -1,6 +1,6 @@
 // Flash attention for several rows, one tile at a time. A tile is a few vectors of rows, the rows of all query heads of
-// one key/value head at a few positions, and a lane is a row: maximum, sum and mask of the softmax are vertical, a row's
-// numbers never mix with its neighbours', and a key is broadcast from the cache as it lies there. Only values are
+// one key/value head at a few positions, and a lane is a row: maximum, sum and mask of the softmax are vertical, a
+// row's numbers never mix with its neighbours', and a key is broadcast from the cache as it lies there. Only values are
 // repacked, once for all tiles of a work item. Scores exist for one block of keys at a time; blocks are cut at absolute
 // positions, so that a row sees the same blocks whatever call it comes in. Not for one row: see attention_step.h.
 #pragma once
@@ -56,8 +56,8 @@ LILY_INLINE P set1_pair_at(const std::uint16_t *p) {
     return set1_pair(pair);
 }
 
-// Pairs of keys side by side, a broadcast's worth of dims at a time: [head_dim / kTileSteps][kKeyBlock / 2][kTileSteps].
-// Keys past the end repeat the last one; their weights are zero.
+// Pairs of keys side by side, a broadcast's worth of dims at a time:
+// [head_dim / kTileSteps][kKeyBlock / 2][kTileSteps]. Keys past the end repeat the last one; their weights are zero.
 // Consecutive keys are `stride` numbers apart.
 static void pack_values(const std::uint16_t *values, std::int64_t stride, std::int64_t head_dim, std::int64_t count,
                         std::uint32_t *panel) {

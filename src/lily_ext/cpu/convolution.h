@@ -1,5 +1,5 @@
-// What stands before the recurrence of Gated DeltaNet: the causal depthwise convolution with its window, vectors of unit
-// length, and log(1 + u) for the softplus of the decay. Not the recurrence: see recurrence.h.
+// What stands before the recurrence of Gated DeltaNet: the causal depthwise convolution with its window, vectors of
+// unit length, and log(1 + u) for the softplus of the decay. Not the recurrence: see recurrence.h.
 #pragma once
 
 #include "simd.h"
@@ -27,7 +27,8 @@ LILY_INLINE void fetch(const std::uint16_t *p, std::int64_t count) {
 // tokens - 1. count is a multiple of kLanes.
 static void convolve(const Convolution &from, std::int64_t row, std::int64_t tokens, std::int64_t channel,
                      std::int64_t count, float *out) {
-    // Rows lie far apart, and a set of the first cache would hold pieces of only a few of them: one row after the other.
+    // Rows lie far apart, and a set of the first cache would hold pieces of only a few of them: one row after the
+    // other.
     for (std::int64_t t = 0; t < tokens; ++t) {
         const std::uint16_t *inputs[kMaxTaps] = {};
         for (std::int64_t tap = 0; tap < from.width; ++tap) {

@@ -190,7 +190,8 @@ void gate_rows(const Call &call, std::int64_t head, std::int64_t row, std::int64
     }
 }
 
-// Rows first .. first + count - 1 of one head's state through at most kFewTokens tokens; y to mine.values [tokens, count].
+// Rows first .. first + count - 1 of one head's state through at most kFewTokens tokens; y to
+// mine.values [tokens, count].
 void step_head(const Call &call, std::int64_t head, std::int64_t row, std::int64_t tokens, std::int64_t first,
                std::int64_t count, const Worker &mine) {
     const GatedDeltaArgs &args = *call.args;

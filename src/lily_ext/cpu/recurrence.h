@@ -4,10 +4,10 @@
 // With c_t the product of the decays up to token t, and r_ti = c_t / c_i for i <= t:
 //   A[t,i] = beta_t r_ti k_i.k_t (i < t)        U = (I + A)^-1 (beta V - beta c K S0^T)
 //   y_t = c_t S0 q_t + sum over i <= t of r_ti (k_i.q_t) u_i        S = c_C S0 + sum of r_Ci u_i k_i^T
-// Every product has the value dims as its rows and is independent for each of them, so a few rows of the state at a time
-// go through the whole chain in the first cache. Tokens are lanes, but for the update of S; then every left operand lies
-// as it is broadcast, and the state keeps the layout it has in memory. (I + A)^-1 is formed outright: its entries are
-// products of contractions, at most 1.
+// Every product has the value dims as its rows and is independent for each of them, so a few rows of the state at a
+// time go through the whole chain in the first cache. Tokens are lanes, but for the update of S; then every left
+// operand lies as it is broadcast, and the state keeps the layout it has in memory. (I + A)^-1 is formed outright: its
+// entries are products of contractions, at most 1.
 #pragma once
 
 #include "simd.h"
@@ -90,7 +90,8 @@ static void cross(const float *from, std::int64_t from_stride, std::int64_t rows
         }
 }
 
-// The inner products of the keys with keys and queries. Column blocks before the row block's first token stay unwritten.
+// The inner products of the keys with keys and queries. Column blocks before the row block's first token stay
+// unwritten.
 static void fill_grams(const KeyChunk &chunk, float *grams) {
     for (std::int64_t i = 0; i < chunk.padded; i += kProductRows)
         for (std::int64_t t = i / kProductCols * kProductCols; t < chunk.padded; t += kProductCols)
@@ -130,8 +131,8 @@ static void fill_decays(const KeyChunk &keys, const ValueChunk &values, const Ch
     }
 }
 
-// Row j of the transposed inverse is unit vector j minus A[i,j] times row i for the later i. Latest first in the order of
-// rows, earliest last within a row: what the row before has just finished is needed last.
+// Row j of the transposed inverse is unit vector j minus A[i,j] times row i for the later i. Latest first in the order
+// of rows, earliest last within a row: what the row before has just finished is needed last.
 static void invert(const KeyChunk &keys, const ChunkScratch &scratch) {
     for (std::int64_t j = keys.tokens - 1; j >= 0; --j) {
         const float *system = scratch.system + j * kSubChunk;
@@ -152,7 +153,7 @@ static void invert(const KeyChunk &keys, const ChunkScratch &scratch) {
     }
 }
 
-// out = update . factor for a lower triangle (rows of factor before its columns), on top of what acc holds.
+// How many tokens may act on the columns of one block from `column` on: none after its last.
 LILY_INLINE std::int64_t triangle_depth(const KeyChunk &keys, std::int64_t column) {
     return column + kProductCols < keys.tokens ? column + kProductCols : keys.tokens;
 }
@@ -230,8 +231,9 @@ struct Step {
     float decay, beta, key_query; // key_query: key . query
 };
 
-// Rows `from` of the state to rows `to`, which may be the same; out may be values. `past_caches`: nobody reads `to` soon,
-// so it need not be fetched to be overwritten; a stream_fence() has to follow, and `to` must be aligned to a vector.
+// Rows `from` of the state to rows `to`, which may be the same; out may be values. `past_caches`: nobody reads `to`
+// soon, so it need not be fetched to be overwritten; a stream_fence() has to follow, and `to` must be aligned to a
+// vector.
 static void step_rows(const Step &step, std::int64_t rows, const float *values, const float *from, float *to,
                       float *out, bool past_caches) {
     const F decay = set1(step.decay);

@@ -1,5 +1,5 @@
-// How a sublayer cuts its block of scratch into pieces: offsets from the start, each on a cache line of its own. The same
-// layout function gives the pieces and, with the limits in place of a call's sizes, the bytes to reserve.
+// How a sublayer cuts its block of scratch into pieces: offsets from the start, each on a cache line of its own. The
+// same layout function gives the pieces and, with the limits in place of a call's sizes, the bytes to reserve.
 #pragma once
 
 #include <cstddef>
