@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from tokenizers import AddedToken, decoders, models, normalizers
 from tokenizers import Tokenizer as Library
 
 from lily import Tokenizer
+from lily.chat import ChatTemplate
 from lily.errors import CheckpointError, InvalidInput, UnsupportedCheckpoint
 from lily.toy_tokenizer import build_tokenizer
 
@@ -189,3 +192,32 @@ def test_a_tokenizer_without_control_tokens(tmp_path: Path) -> None:
     bare = Tokenizer.open(tmp_path)
     assert not bare.control_tokens
     assert bare.encode("x <|im_end|>", special=True) == bare.encode("x <|im_end|>")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("tokenizer.json", Tokenizer.open),
+        ("chat_template.jinja", lambda folder: ChatTemplate.open(folder, tokenizer)),
+        ("tokenizer_config.json", lambda folder: ChatTemplate.open(folder, tokenizer)),
+    ],
+)
+def test_only_regular_files_are_opened(name: str, read: Callable[[Path], object], kind: str, tmp_path: Path) -> None:
+    """A pipe would wait for ever and /dev/zero never end."""
+    path = tmp_path / name
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    with pytest.raises(CheckpointError, match=rf"{name}: found no readable regular file, expected a"):
+        read(tmp_path)
+
+
+def test_a_file_without_an_end_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").touch()
+    os.truncate(tmp_path / "tokenizer.json", 1 << 40)
+    with pytest.raises(CheckpointError, match=r"found 1,099,511,627,776 bytes, expected at most 67,108,864"):
+        Tokenizer.open(tmp_path)

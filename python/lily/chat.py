@@ -19,6 +19,7 @@ import jinja2.ext
 import jinja2.sandbox
 
 from .errors import CheckpointError, InvalidInput
+from .local_files import read_small_file
 from .strict_json import read_object
 from .tokenizer import Tokenizer, check_text
 
@@ -184,8 +185,8 @@ def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_small_file(path, "a chat template", "fetch it again").decode("utf-8")
+    except UnicodeDecodeError as error:
         raise CheckpointError(f"{path} cannot be read as UTF-8 text: {error}; fetch it again.") from None
 
 

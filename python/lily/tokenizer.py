@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from .errors import CheckpointError, InvalidInput, UnsupportedCheckpoint
+from .local_files import read_small_file
 
 _UNASSIGNED = b"\xff"  # never valid in UTF-8: an id without a token shows as U+FFFD, not as nothing
 
@@ -92,13 +93,14 @@ class Tokenizer:
         import tokenizers
 
         path = folder / "tokenizer.json"
-        if not path.is_file():
+        if not path.exists():
             raise CheckpointError(
                 f"{path} is missing, so text cannot be turned into tokens; copy it from the model's repository, or "
                 "work with token ids."
             )
+        data = read_small_file(path, "a tokenizer", "fetch it again")
         try:
-            inner = tokenizers.Tokenizer.from_file(str(path))
+            inner = tokenizers.Tokenizer.from_buffer(data)
         except Exception as error:  # the library raises bare Exception
             raise CheckpointError(f"{path} cannot be read: {error}; fetch it again.") from None
         return cls(inner, vocab=vocab, origin=str(path))
