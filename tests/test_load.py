@@ -106,6 +106,21 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
         Engine.load(tmp_path)
 
 
+def test_a_relative_path_may_be_left(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tiny.parent)
+    with Engine.load(tiny.name, max_context=64) as engine:
+        monkeypatch.chdir(tmp_path)
+        assert engine.score(PROMPT).log_probs.shape == (10,)
+        assert engine.generate([{"role": "user", "content": "a"}], 1).finish_reason
+        assert engine.info["path"] == str(tiny)
+
+
+@pytest.mark.parametrize("path", [None, 5, b"tiny", "", "~nobody-has-this-name/x"])
+def test_what_is_no_path(path: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"the model is .*; |the model is an empty string"):
+        Engine.load(path)
+
+
 def copy_without(tiny: Path, target: Path, *names: str) -> Path:
     return shutil.copytree(tiny, target, ignore=shutil.ignore_patterns(*names))
 

@@ -176,6 +176,15 @@ def test_a_full_disk_is_seen_before(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert synth.write_checkpoint("a", SMALL) == tmp_path / "a"
+    assert synth.write_checkpoint("~/b", SMALL) == tmp_path / "b"
+    with pytest.raises(InvalidInput, match="no home folder is known for ~nobody-has-this-name"):
+        synth.write_checkpoint("~nobody-has-this-name/x", SMALL)
+
+
 def test_nothing_is_left_of_an_attempt_that_fails(tmp_path: Path) -> None:
     def stop(done: int, total: int) -> None:
         if done > total // 2:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from .architecture import DEFAULT_REPO, PREFIX, QWEN36_35B_A3B, Architecture, Vector
 from .errors import CheckpointError, UnsupportedCheckpoint
 from .foreign import refuse_original_layout, require_folder
+from .local_files import user_path
 from .model_config import read_architecture, text_config
 from .quantization import REMEDY, check_projection, read_quantization
 from .shards import Shard, TensorEntry, open_shards
@@ -130,9 +131,9 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     """Opens the checkpoint in a local folder.
 
     Raises CheckpointError for files that are missing, truncated, corrupt or contradict each other, and
-    UnsupportedCheckpoint for anything but an MLX affine checkpoint of the one architecture.
+    UnsupportedCheckpoint for anything but an MLX affine checkpoint of the one architecture, InvalidInput for no path.
     """
-    folder = Path(path).expanduser()
+    folder = user_path(path, "the checkpoint")
     require_folder(folder)
     config_path = folder / "config.json"
     config = read_object(config_path)

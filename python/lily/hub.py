@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from .architecture import DEFAULT_REPO, DEFAULT_REVISION
 from .errors import CheckpointError, HubError, InvalidInput
+from .local_files import user_path
 from .shard_writer import Progress
 from .shards import INDEX, missing_numbers
 from .strict_json import read_object
@@ -75,12 +76,12 @@ def locate(
     offline: bool | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """The folder of a model: `model` itself if it is a folder (or a Path), else the repository of that name, fetched.
+    """The folder of a model, absolute: `model` itself, or the repository of that name, fetched.
 
     Raises CheckpointError or HubError if it is neither, InvalidInput for a revision of a local folder.
     """
     path = local_folder(model, revision)
-    return fetch(os.fspath(model), revision, offline, progress) if path is None else path
+    return fetch(str(model), revision, offline, progress) if path is None else path
 
 
 def local_folder(model: str | os.PathLike[str], revision: str | None = None) -> Path | None:
@@ -88,10 +89,10 @@ def local_folder(model: str | os.PathLike[str], revision: str | None = None) -> 
 
     Never touches the network. Raises as `locate` does.
     """
-    text = os.fspath(model)
-    if not text:
+    if model == "":
         raise InvalidInput(f"the model is an empty string, expected a folder or a repository such as {DEFAULT_REPO}")
-    path = Path(text).expanduser()
+    path = user_path(model, "the model")
+    text = os.fspath(model)
     if isinstance(model, os.PathLike) or _exists(path):
         if revision is not None:
             raise InvalidInput(f"revision is {revision!r}, expected none for the local path {path}; leave revision out")
@@ -197,7 +198,11 @@ def _exists(path: Path) -> bool:
 
 
 def _revision(repo: str, revision: str | None) -> str:
+    if not isinstance(repo, str):
+        raise InvalidInput(f"the repository is a {type(repo).__name__}, expected a str such as {DEFAULT_REPO!r}")
     if revision is not None:
+        if revision == "" or not isinstance(revision, str):
+            raise InvalidInput(f"revision is {revision!r}, expected a commit, branch or tag as a str, or None")
         return revision
     return DEFAULT_REVISION if repo == DEFAULT_REPO else "main"
 

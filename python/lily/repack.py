@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from .checkpoint import Checkpoint, open_checkpoint
 from .errors import CheckpointError
+from .local_files import user_path
 from .shard_writer import Outgoing, Progress, staged_folder, write_shard
 from .shards import Shard, TensorEntry
 
@@ -52,7 +53,7 @@ def repack(model: str | Path, out: str | Path, *, progress: Progress | None = No
     (copying and comparing). Raises CheckpointError and UnsupportedCheckpoint for the source, CheckpointError if `out`
     is in use, the disk too full, or the copy differs.
     """
-    out = Path(out).expanduser()
+    out = user_path(out, "the output folder")
     with open_checkpoint(model) as source:
         total = 2 * source.file_bytes
         done = 0
