@@ -208,6 +208,18 @@ def test_switches(value: str, expected: bool, cache: Path, monkeypatch: pytest.M
     assert hub.is_offline(False) is True
 
 
+@pytest.mark.parametrize("offline", ["no", "", 0, 1])
+def test_offline_is_a_bool(offline: Any, sound: Path, cache: Path, no_network: None) -> None:
+    for call in (
+        lambda: hub.is_offline(offline),
+        lambda: hub.locate(sound, offline=offline),
+        lambda: hub.fetch(REPO, offline=offline),
+        lambda: hub.download_size(REPO, offline=offline),
+    ):
+        with pytest.raises(InvalidInput, match=r"offline is .*; expected True or False"):
+            call()
+
+
 def test_a_switch_that_is_no_switch(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LILY_OFFLINE", "maybe")
     with pytest.raises(InvalidInput, match="LILY_OFFLINE is 'maybe', expected 1 or 0"):

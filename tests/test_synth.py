@@ -203,6 +203,7 @@ def test_nothing_is_left_of_an_attempt_that_fails(tmp_path: Path) -> None:
     [
         ({"bits": 3}, "bits is 3, expected 4 or 8"),
         ({"header_residue": 16}, "header_residue is 16, expected None or 0 to 15"),
+        ({"tokenizer": "no"}, "tokenizer is 'no'; expected True or False"),
         ({"shape": shaped(vocab=260)}, "vocab is 260, expected 261 to "),
         ({"shape": shaped(vocab=400_000)}, "vocab is 400000, expected 261 to "),
     ],

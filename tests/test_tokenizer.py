@@ -122,6 +122,11 @@ def test_a_lone_surrogate_is_refused_with_its_position() -> None:
         tokenizer.encode(b"abc")  # type: ignore[arg-type]
 
 
+def test_special_is_a_bool() -> None:
+    with pytest.raises(InvalidInput, match="special is 'no'; expected True or False"):
+        tokenizer.encode("<|im_end|>", special="no")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("token", [-1, VOCAB, 2**40])
 def test_ids_outside_the_vocabulary_are_refused(token: int) -> None:
     with pytest.raises(InvalidInput, match=rf"{token} is outside the vocabulary, which has 0 to 1023"):

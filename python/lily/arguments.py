@@ -14,6 +14,13 @@ from .errors import InvalidInput
 Tokens = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 
+def switch(value: object, name: str) -> bool:
+    """`value` if it is True or False. The str "off" is true to Python, so nothing else stands for a switch."""
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{name} is {value!r}; expected True or False.")
+    return value
+
+
 def count(value: object, name: str, most: int) -> int:
     """`value` as an int from 1 to `most`."""
     try:

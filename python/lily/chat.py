@@ -18,6 +18,7 @@ import jinja2
 import jinja2.ext
 import jinja2.sandbox
 
+from .arguments import switch
 from .errors import CheckpointError, InvalidInput
 from .local_files import read_small_file
 from .strict_json import read_object
@@ -84,7 +85,9 @@ class ChatTemplate:
         checked = normalized(messages)
         mark = _absent_character(self._source + "".join(text for message in checked for text in message.values()))
         marked = [self._marked(message, mark) for message in checked]
-        variables = self._variables if thinking is None else self._variables | {"enable_thinking": bool(thinking)}
+        variables = dict(self._variables)
+        if thinking is not None:
+            variables["enable_thinking"] = switch(thinking, "thinking")
         try:
             text = self._template.render(
                 messages=marked, tools=None, documents=None, add_generation_prompt=True, **variables

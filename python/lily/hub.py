@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .architecture import DEFAULT_REPO, DEFAULT_REVISION
+from .arguments import switch
 from .errors import CheckpointError, HubError, InvalidInput
 from .local_files import user_path
 from .shard_writer import Progress
@@ -35,6 +36,7 @@ __all__ = [
     "DownloadSize",
     "download_size",
     "fetch",
+    "is_folder",
     "is_offline",
     "local_folder",
     "locate",
@@ -80,8 +82,9 @@ def locate(
 
     Raises CheckpointError or HubError if it is neither, InvalidInput for a revision of a local folder.
     """
+    forbidden = is_offline(offline)
     path = local_folder(model, revision)
-    return fetch(str(model), revision, offline, progress) if path is None else path
+    return fetch(str(model), revision, forbidden, progress) if path is None else path
 
 
 def local_folder(model: str | os.PathLike[str], revision: str | None = None) -> Path | None:
@@ -93,7 +96,7 @@ def local_folder(model: str | os.PathLike[str], revision: str | None = None) -> 
         raise InvalidInput(f"the model is an empty string, expected a folder or a repository such as {DEFAULT_REPO}")
     path = user_path(model, "the model")
     text = os.fspath(model)
-    if isinstance(model, os.PathLike) or _exists(path):
+    if is_folder(model):
         if revision is not None:
             raise InvalidInput(f"revision is {revision!r}, expected none for the local path {path}; leave revision out")
         return path
@@ -103,6 +106,11 @@ def local_folder(model: str | os.PathLike[str], revision: str | None = None) -> 
             f"OWNER/NAME such as {DEFAULT_REPO}; check the spelling (relative paths start at {Path.cwd()})"
         )
     return _cached(text, _revision(text, revision))
+
+
+def is_folder(model: str | os.PathLike[str]) -> bool:
+    """Whether a model is named by a path: a Path, or the name of something that is there."""
+    return isinstance(model, os.PathLike) or _exists(user_path(model, "the model"))
 
 
 def fetch(
@@ -117,11 +125,11 @@ def fetch(
     `offline` True forbids the network; None asks LILY_OFFLINE and HF_HUB_OFFLINE. `progress` is called with bytes done
     and bytes in all; without it the hub library shows its own bars on a terminal. Raises HubError.
     """
-    revision = _revision(repo, revision)
+    revision, forbidden = _revision(repo, revision), is_offline(offline)
     cached = _cached(repo, revision)
     if cached is not None:
         return cached
-    if is_offline(offline):
+    if forbidden:
         raise HubError(
             f"{repo}@{revision}: found no complete copy in {_cache()}, and lily is offline (offline=True, LILY_OFFLINE "
             f"or HF_HUB_OFFLINE), expected the files there{_not_a_folder(repo)}; go online once, or give the folder of "
@@ -151,14 +159,14 @@ def download_size(repo: str = DEFAULT_REPO, revision: str | None = None, offline
 
     Raises HubError, also where the answer is not in the cache and lily is offline.
     """
-    revision = _revision(repo, revision)
+    revision, forbidden = _revision(repo, revision), is_offline(offline)
     cache = _cache()
     free = shutil.disk_usage(_existing(cache)).free
     cached = _cached(repo, revision)
     if cached is not None:
         total = sum(file.stat().st_size for file in cached.iterdir() if any(file.match(p) for p in FILES))
         return DownloadSize(repo, revision, total, 0, free, cache)
-    if is_offline(offline):
+    if forbidden:
         raise HubError(
             f"{repo}@{revision}: its size is known to the hub only and lily is offline, expected a network or a "
             f"complete copy in {cache}; go online and ask again"
@@ -178,9 +186,8 @@ def is_offline(offline: bool | None = None) -> bool:
     """Whether the network is forbidden: the argument, else LILY_OFFLINE; HF_HUB_OFFLINE forbids it in any case."""
     from huggingface_hub import constants
 
-    if constants.HF_HUB_OFFLINE or _switch("HF_HUB_OFFLINE"):
-        return True
-    return _switch("LILY_OFFLINE") if offline is None else offline
+    wanted = _switch("LILY_OFFLINE") if offline is None else switch(offline, "offline")
+    return bool(constants.HF_HUB_OFFLINE) or _switch("HF_HUB_OFFLINE") or wanted
 
 
 def _switch(name: str) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .architecture import ATTENTION_EVERY, GROUP, QWEN36_35B_A3B, Architecture, Projection, Vector
+from .arguments import switch
 from .errors import InvalidInput
 from .local_files import user_path
 from .shard_writer import Outgoing, Progress, staged_folder, write_shard
@@ -64,6 +65,7 @@ def write_checkpoint(
 
     """
     out = user_path(out, "the output folder")
+    switch(tokenizer, "tokenizer")
     if bits not in (4, 8):
         raise InvalidInput(f"bits is {bits!r}, expected 4 or 8")
     if header_residue is not None and not 0 <= header_residue < 16:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from .arguments import switch
 from .errors import CheckpointError, InvalidInput, UnsupportedCheckpoint
 from .local_files import read_small_file
 
@@ -125,7 +126,7 @@ class Tokenizer:
         """Token ids of `text`. Control tokens written in the text are ordinary characters unless `special` is True.
         Nothing is added before or after. Raises InvalidInput for a lone surrogate."""
         check_text(text)
-        if not special:
+        if not switch(special, "special"):
             return self._ordinary(text)
         ids: list[int] = []
         for piece, control in self.split(text):

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ..arguments import switch
 from ..errors import AuditError, InvalidInput
 from ..local_files import user_path
 from . import audit_keys
@@ -98,7 +99,7 @@ class AuditLog:
         self._process = 0
         self._closed = False
         new = not self.path.exists()
-        if new and not create:
+        if not switch(create, "create") and new:
             raise AuditError(f"there is no audit log {path}.")
         if new:
             self._make()
