@@ -269,6 +269,20 @@ def test_wrong_words_of_a_command_are_its_own(capsys: pytest.CaptureFixture[str]
         assert message in printed
 
 
+def test_ctrl_c_is_not_lost_in_an_import(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """numpy turns a KeyboardInterrupt into an ImportError."""
+
+    def importing(*_: object, **__: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ImportError("the C-extensions failed") from None
+
+    monkeypatch.setattr("lily.info.report", importing)
+    assert run("info", tiny) == 130
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_ctrl_c_during_the_imports_is_code_130() -> None:
     code = """
 import sys

@@ -33,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character is no reason to stop
     try:
-        code = _run(options)
+        with console.ctrl_c() as pressed:
+            code = _run(options, pressed)
     except KeyboardInterrupt:
         code = fail("interrupted", 130)
     if sys.stdout is not None:
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace, pressed: list[int]) -> int:
     try:
         console.require_output()
         options.run(options)
@@ -53,6 +54,8 @@ def _run(options: argparse.Namespace) -> int:
     except MemoryError:
         return fail("out of memory; lower --max-context, or close other programs", 1)
     except Exception as error:
+        if pressed:
+            raise KeyboardInterrupt from None
         if os.environ.get(_DEBUG):
             raise
         return fail(

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
 from .errors import InvalidInput
 
@@ -25,6 +28,27 @@ def claim() -> None:
     os.close(descriptor)
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - it stays, as the stream would
+
+
+@contextlib.contextmanager
+def ctrl_c() -> Iterator[list[int]]:
+    """Notes Ctrl-C in the list beside raising KeyboardInterrupt, which an import may turn into an ImportError."""
+    pressed: list[int] = []
+
+    def press(number: int, frame: FrameType | None) -> None:
+        pressed.append(number)
+        signal.default_int_handler(number, frame)
+
+    if threading.current_thread() is not threading.main_thread() or (
+        signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield pressed
+        return
+    signal.signal(signal.SIGINT, press)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def require_output() -> None:
