@@ -16,7 +16,7 @@ import pytest
 
 import lily
 from lily import Engine, _ext
-from lily.errors import CheckpointError, DeviceError, InvalidInput, UnsupportedCheckpoint
+from lily.errors import CheckpointError, DeviceError, InvalidInput, OutOfMemory, UnsupportedCheckpoint
 from lily.sampling import GREEDY
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
@@ -119,6 +119,17 @@ def test_a_relative_path_may_be_left(tiny: Path, tmp_path: Path, monkeypatch: py
 def test_what_is_no_path(path: Any) -> None:
     with pytest.raises(InvalidInput, match=r"the model is .*; |the model is an empty string"):
         Engine.load(path)
+
+
+def test_no_room_to_map_is_out_of_memory(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under ulimit -v the safetensors library is the first to ask."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise MemoryError("Cannot allocate memory (os error 12)")
+
+    monkeypatch.setattr("lily.shards.safe_open", refuse)
+    with pytest.raises(OutOfMemory, match=r"mapping [\d,]+ bytes found no room .*raise the limit \(ulimit -v\)"):
+        Engine.load(tiny)
 
 
 def copy_without(tiny: Path, target: Path, *names: str) -> Path:

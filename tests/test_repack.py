@@ -92,6 +92,13 @@ def test_what_else_is_in_the_folder(source: Path, tmp_path: Path) -> None:
         assert copy.skipped == ("vision_tower.x",)
 
 
+def test_a_copy_inside_its_source(source: Path) -> None:
+    (source / "assets").mkdir()
+    (source / "empty").mkdir()
+    assert repack(source, source / "copy").left_out == ("assets", "empty")
+    assert repack(source, source / "empty").left_out == ("assets", "copy")
+
+
 def test_progress(source: Path, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     repack(source, tmp_path / "copy", progress=lambda done, total: seen.append((done, total)))

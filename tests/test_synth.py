@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from pathlib import Path
 
@@ -203,6 +204,8 @@ def test_nothing_is_left_of_an_attempt_that_fails(tmp_path: Path) -> None:
     [
         ({"bits": 3}, "bits is 3, expected 4 or 8"),
         ({"header_residue": 16}, "header_residue is 16, expected None or 0 to 15"),
+        ({"progress": 5}, "progress is 5; expected a function of two numbers"),
+        ({"out": os.fsdecode(b"\xff")}, "whose bytes are not UTF-8"),
         ({"tokenizer": "no"}, "tokenizer is 'no'; expected True or False"),
         ({"shape": shaped(vocab=260)}, "vocab is 260, expected 261 to "),
         ({"shape": shaped(vocab=400_000)}, "vocab is 400000, expected 261 to "),
@@ -210,7 +213,7 @@ def test_nothing_is_left_of_an_attempt_that_fails(tmp_path: Path) -> None:
 )
 def test_arguments(options: dict[str, object], says: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=says):
-        synth.write_checkpoint(tmp_path / "model", **options)  # type: ignore[arg-type]
+        synth.write_checkpoint(**({"out": tmp_path / "model"} | options))  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
 

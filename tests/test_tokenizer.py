@@ -140,6 +140,14 @@ def test_numpy_ids_decode_and_other_types_are_refused() -> None:
     assert tokenizer.decode(np.array(ids, np.int32)) == "numbers"
     with pytest.raises(InvalidInput, match=r"1\.0 is a float"):
         tokenizer.decode([1.0])  # type: ignore[list-item]
+    for nothing in (None, 5, True):
+        with pytest.raises(InvalidInput, match=r"ids is a (NoneType|int|bool); expected token ids"):
+            tokenizer.decode(nothing)  # type: ignore[arg-type]
+    for token in (True, np.True_):
+        with pytest.raises(InvalidInput, match="True_? is a bool_?; expected an int"):
+            tokenizer.decode([1, token])  # type: ignore[list-item]
+    with pytest.raises(InvalidInput, match="ids is a bytes"):
+        tokenizer.decode(b"abc")
 
 
 def test_rows_of_the_model_without_a_token_show() -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .architecture import DEFAULT_REPO, PREFIX, QWEN36_35B_A3B, Architecture, Vector
+from .display import counted
 from .errors import CheckpointError, UnsupportedCheckpoint
 from .foreign import refuse_original_layout, require_folder
 from .local_files import user_path
@@ -225,13 +226,14 @@ def _check_vector(vector: Vector, entry: TensorEntry) -> TensorEntry:
 def _check_accounts(folder: Path, missing: list[str], unknown: list[str]) -> None:
     problems = []
     if missing:
-        problems.append(f"{len(missing)} tensors are missing ({_first(missing)})")
+        problems.append(f"{counted(len(missing), 'tensor')} missing ({_first(missing)})")
     if unknown:
-        problems.append(f"{len(unknown)} are unknown ({_first(unknown)})")
+        problems.append(f"{counted(len(unknown), 'tensor')} unknown ({_first(unknown)})")
     if problems:
         raise CheckpointError(
-            f"{folder}: {' and '.join(problems)}; expected exactly the tensors of config.json's architecture (and "
-            f"vision_tower., model.visual., mtp., which are skipped); download or convert again, or use {DEFAULT_REPO}"
+            f"{folder}: found {' and '.join(problems)}; expected exactly the tensors of config.json's architecture "
+            f"(and vision_tower., model.visual., mtp., which are skipped); download or convert again, or "
+            f"use {DEFAULT_REPO}"
         )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import __version__, console
 from .console import Line, fail
-from .display import size
+from .display import counted, size
 from .errors import LilyError
 from .gate import command as gate_command
 
@@ -221,8 +221,8 @@ def _repack(options: argparse.Namespace) -> None:
     print(done.path)
     left_out = f"; not copied: {', '.join(done.left_out)}" if done.left_out else ""
     line.say(
-        f"{done.tensors} tensors in {done.files} files, {size(done.nbytes)}, compared with the source; every tensor is "
-        f"aligned to {done.alignment} bytes{left_out}"
+        f"{counted(done.tensors, 'tensor')} in {counted(done.files, 'file')}, {size(done.nbytes)}, compared with the "
+        f"source; every tensor is aligned to {done.alignment} bytes{left_out}"
     )
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _ext, hub
-from .arguments import Tokens, count, token_array
+from .arguments import Tokens, callback, count, token_array
 from .checkpoint import Checkpoint, open_checkpoint
 from .device import parse_device
 from .display import size, table
@@ -87,6 +87,7 @@ class Engine:
         kind, isa = parse_device(device)
         context = count(max_context, "max_context", 2**31 - 1)
         workers = 0 if threads is None else count(threads, "threads", 4096)
+        callback(progress, "progress")
         start = time.perf_counter()
         checkpoint = open_checkpoint(hub.locate(path_or_repo, revision, offline, progress))
         try:
@@ -112,6 +113,7 @@ class Engine:
         `progress` is called with the tokens done and in all, after each chunk. Raises ContextOverflow before any work,
         Cancelled (session.cancel(); whole chunks that were read stay read), NumericalError, InvalidInput."""
         self._ready(session)
+        callback(progress, "progress")
         ids = token_array(tokens, self.vocab)
         before = session.position
         start = time.perf_counter()
@@ -199,6 +201,7 @@ class Engine:
         Arguments are checked at once, before the first piece is asked for. Raises ContextOverflow if prompt +
         max_tokens + 1 is over max_context, InvalidInput, CheckpointError without a tokenizer or template, Cancelled.
         """
+        callback(progress, "progress")
         ids = self._prompt(prompt, thinking)
         if session is not None:
             self._ready(session)

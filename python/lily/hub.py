@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .architecture import DEFAULT_REPO, DEFAULT_REVISION
-from .arguments import switch
+from .arguments import callback, switch
 from .errors import CheckpointError, HubError, InvalidInput
 from .local_files import user_path
 from .shard_writer import Progress
@@ -125,6 +125,7 @@ def fetch(
     `offline` True forbids the network; None asks LILY_OFFLINE and HF_HUB_OFFLINE. `progress` is called with bytes done
     and bytes in all; without it the hub library shows its own bars on a terminal. Raises HubError.
     """
+    callback(progress, "progress")
     revision, forbidden = _revision(repo, revision), is_offline(offline)
     cached = _cached(repo, revision)
     if cached is not None:

@@ -21,7 +21,7 @@ from . import hub
 from .architecture import DEFAULT_REPO, DEFAULT_REVISION, GROUP, QWEN36_35B_A3B, Architecture
 from .arguments import switch
 from .checkpoint import open_checkpoint
-from .display import size
+from .display import counted, size
 from .errors import InvalidInput
 
 MAX_POSITIONS = 262144  # of Qwen3.6-35B-A3B
@@ -264,7 +264,7 @@ def lines(found: Mapping[str, Any]) -> list[str]:
         text.append(
             f"          {model['parameters']:,} parameters, {active:,} active a token, {model['layers']} layers"
         )
-        text.append(f"          {size(model['weight_bytes'])} in {files} file{'s' * (files > 1)}: {bits}")
+        text.append(f"          {size(model['weight_bytes'])} in {counted(files, 'file')}: {bits}")
     text.append(f"needs     {size(answer['needed'])} at a context of {answer['max_context']:,}:")
     text.append(
         f"          weights {size(answer['weights'])}, KV {size(answer['kv'])} ({answer['kv_per_token']:,} a token)"

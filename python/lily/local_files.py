@@ -22,7 +22,13 @@ def user_path(path: object, name: str = "the path") -> Path:
     if not text:
         raise InvalidInput(f"{name} is an empty string; expected the path of a folder, such as '.'.")
     try:
+        text.encode()
         return Path(text).expanduser().absolute()
+    except UnicodeEncodeError:
+        raise InvalidInput(
+            f"{name} is {text!r}, whose bytes are not UTF-8, and the libraries that read a checkpoint need that; "
+            "rename it."
+        ) from None
     except RuntimeError:
         raise InvalidInput(
             f"{name} is {text!r}, and no home folder is known for {text.split('/')[0]}; write the path out, or put ./ "

@@ -7,6 +7,7 @@ generated, never the prompt.
 from __future__ import annotations
 
 import math
+import numbers
 import operator
 import secrets
 from collections.abc import Callable, Mapping
@@ -102,11 +103,11 @@ _RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
 
 
 def _is_number(value: object) -> bool:
-    if isinstance(value, bool):  # True is an int to Python, and a mistake here
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):  # True is an int to Python, and a mistake here
         return False
     try:
-        return not isinstance(value, str) and not math.isnan(float(value))  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
+        return not math.isnan(float(value))
+    except OverflowError:
         return False
 
 

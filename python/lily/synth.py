@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .architecture import ATTENTION_EVERY, GROUP, QWEN36_35B_A3B, Architecture, Projection, Vector
-from .arguments import switch
+from .arguments import callback, switch
 from .errors import InvalidInput
 from .local_files import user_path
 from .shard_writer import Outgoing, Progress, staged_folder, write_shard
@@ -64,6 +64,7 @@ def write_checkpoint(
     Raises InvalidInput for arguments out of range and CheckpointError if the folder is in use or the disk too full.
 
     """
+    callback(progress, "progress")
     out = user_path(out, "the output folder")
     switch(tokenizer, "tokenizer")
     if bits not in (4, 8):

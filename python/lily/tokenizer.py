@@ -15,6 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from .arguments import switch
 from .errors import CheckpointError, InvalidInput, UnsupportedCheckpoint
 from .local_files import read_small_file
@@ -155,11 +157,15 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """The text of `ids`, control tokens included. Bytes that are not UTF-8, and ids of the vocabulary that have no
         token, become U+FFFD. Raises InvalidInput for an id outside the vocabulary."""
+        if isinstance(ids, (str, bytes, bytearray)) or not isinstance(ids, Iterable):
+            raise InvalidInput(f"ids is a {type(ids).__name__}; expected token ids, such as a list of int.")
         return b"".join(map(self.token_bytes, ids)).decode("utf-8", errors="replace")
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes that one id stands for; a character may need several. Raises InvalidInput for another."""
         try:
+            if isinstance(token, (bool, np.bool_)):
+                raise TypeError("a bool is no id")
             index = operator.index(token)
         except TypeError:
             raise InvalidInput(f"token id {token!r} is a {type(token).__name__}; expected an int.") from None
