@@ -127,6 +127,15 @@ def test_special_is_a_bool() -> None:
         tokenizer.encode("<|im_end|>", special="no")  # type: ignore[arg-type]
 
 
+@given(texts)
+def test_at_least_is_never_more_than_the_tokens(text: str) -> None:
+    inner = build_tokenizer(VOCAB)
+    inner.normalizer = normalizers.NFC()
+    for some in (tokenizer, Tokenizer(inner)):
+        assert some.at_least(text) <= len(some.encode(text, special=True))
+        assert some.at_least(text) <= len(some.encode(text))
+
+
 @pytest.mark.parametrize("token", [-1, VOCAB, 2**40])
 def test_ids_outside_the_vocabulary_are_refused(token: int) -> None:
     with pytest.raises(InvalidInput, match=rf"{token} is outside the vocabulary, which has 0 to 1023"):
@@ -144,7 +153,7 @@ def test_numpy_ids_decode_and_other_types_are_refused() -> None:
         with pytest.raises(InvalidInput, match=r"ids is a (NoneType|int|bool); expected token ids"):
             tokenizer.decode(nothing)  # type: ignore[arg-type]
     for token in (True, np.True_):
-        with pytest.raises(InvalidInput, match="True_? is a bool_?; expected an int"):
+        with pytest.raises(InvalidInput, match=r"True_? is a bool_?; expected an int"):
             tokenizer.decode([1, token])  # type: ignore[list-item]
     with pytest.raises(InvalidInput, match="ids is a bytes"):
         tokenizer.decode(b"abc")

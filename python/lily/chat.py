@@ -68,14 +68,19 @@ class ChatTemplate:
         text, mark = self._render(messages, thinking)
         return text.replace(mark, "")
 
-    def encode(self, messages: Sequence[Message], *, thinking: bool | None = None) -> list[int]:
+    def encode(
+        self, messages: Sequence[Message], *, thinking: bool | None = None, most: int | None = None
+    ) -> list[int]:
         """The prompt as token ids, with the header of the answer at its end. `thinking` passes enable_thinking to the
         template; None leaves it to the template's default.
 
         Control tokens that a message spells out are encoded as ordinary characters; of an assistant message only those
         marked special are, because <think> and the like are part of what a model answered.
-        Raises InvalidInput for messages of the wrong form and, in the template's words, for messages it refuses."""
+        Raises InvalidInput for messages of the wrong form and, in the template's words, for messages it refuses, and
+        ContextOverflow before the encoding of a text that cannot have as few tokens as `most`."""
         text, mark = self._render(messages, thinking)
+        if most is not None:
+            self._tokenizer.require_room(text.replace(mark, ""), most)
         ids: list[int] = []
         for piece, control in self._tokenizer.split(text):
             ids.extend(self._tokenizer.encode(piece.replace(mark, "")) if control is None else (control,))

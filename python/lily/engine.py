@@ -333,9 +333,10 @@ class Engine:
     def _prompt(self, prompt: str | Sequence[Message], thinking: bool | None) -> list[int]:
         self._open()
         if not isinstance(prompt, str):
-            return self.chat_template.encode(prompt, thinking=thinking)
+            return self.chat_template.encode(prompt, thinking=thinking, most=self.max_context)
         if thinking is not None:
             raise InvalidInput("thinking is an option of messages, and the prompt is a text; leave one of them out.")
+        self.tokenizer.require_room(prompt, self.max_context)
         ids = self.tokenizer.encode(prompt)
         if not ids:
             raise InvalidInput("the prompt is empty; expected at least one character.")

@@ -11,6 +11,7 @@ import codecs
 import operator
 import re
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from .arguments import switch
-from .errors import CheckpointError, InvalidInput, UnsupportedCheckpoint
+from .errors import CheckpointError, ContextOverflow, InvalidInput, UnsupportedCheckpoint
 from .local_files import read_small_file
 
+_LONG = 1 << 16  # characters
 _UNASSIGNED = b"\xff"  # never valid in UTF-8: an id without a token shows as U+FFFD, not as nothing
 
 
@@ -134,6 +136,30 @@ class Tokenizer:
         for piece, control in self.split(text):
             ids.extend(self._ordinary(piece) if control is None else (control,))
         return ids
+
+    def at_least(self, text: str) -> int:
+        """A number of tokens that `text` has for certain, at a small part of the cost of `encode`: no token stands for
+        more bytes than the longest one of the vocabulary. Raises InvalidInput for a lone surrogate."""
+        check_text(text)
+        if self._inner.normalizer is not None:
+            text = self._inner.normalizer.normalize_str(text)
+        return -(-len(text.encode()) // self._longest)
+
+    def require_room(self, text: str, most: int) -> None:
+        """Raises ContextOverflow for a text that has more than `most` tokens for certain; a short one is not looked at,
+        because to encode it takes no time."""
+        if len(text) > _LONG and (tokens := self.at_least(text)) > most:
+            raise ContextOverflow(
+                f"a prompt of {len(text):,} characters has at least {tokens:,} tokens; max_context is {most}. Shorten "
+                "the prompt, or load the engine with a larger one.",
+                tokens, most,
+            )  # fmt: skip
+
+    @cached_property
+    def _longest(self) -> int:
+        """Bytes of the longest token; a control token is encoded whole only where it is asked for."""
+        pieces = self._inner.get_vocab(with_added_tokens=False)  # one character stands for one byte
+        return max(1, *map(len, pieces), *map(len, self._control_bytes.values()))
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Token ids of ordinary `text`, and for each the characters (code points) that it stands for, end exclusive.
