@@ -32,7 +32,7 @@ class Sampling:
     top_p               keep the most likely tokens until their probabilities add up to top_p; above 0, up to 1.
     min_p               drop tokens less likely than min_p times the most likely one; 0 to 1.
     repetition_penalty  divide positive and multiply negative logits of generated tokens by it (Keskar et al. 2019,
-                        arXiv:1909.05858, section 4.1); above 0, up to 100, 1 is off.
+                        arXiv:1909.05858); above 0, up to 100, 1 is off.
     presence_penalty    subtracted once from the logit of each token generated so far; -100 to 100.
     frequency_penalty   subtracted as many times as the token was generated; -100 to 100.
     logit_bias          added to the logits of single token ids; -1000 to 1000 each, or -inf to forbid a token.
