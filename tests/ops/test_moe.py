@@ -59,8 +59,8 @@ def check(shape: MoeShape, weights: MoeWeights, x: Array, actual: Array, alike: 
     values = bf16_values(x, np.float64)
     logits = matmul(norm(values, weights.norm, shape.eps, BF16_FLOAT64), weights.router, BF16_FLOAT64)
     clear = router_margin(shape, logits) > NEAR_TIE
-    # 1 to 2 in 100 rows are near-ties. Of rows drawn one by one half never are; rows that are alike share their luck, and
-    # in 1 of 1000 draws most of them sit at one tie, which says nothing about the router.
+    # 1 to 2 in 100 rows are near-ties. Of rows drawn one by one half never are; rows that are alike share their luck,
+    # and in 1 of 1000 draws most of them sit at one tie, which says nothing about the router.
     assert alike or clear.mean() > 0.5 or len(x) < 16, "the router of this test is all near-ties"
     if not clear.any():
         return
