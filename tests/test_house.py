@@ -43,9 +43,18 @@ PYTHON: Mapping[str, set[str]] = {
     "hub": PACKAGES | {"huggingface_hub"},
     "chat": PACKAGES | {"jinja2"},
     "gate.policy_file": PACKAGES | {"tomli"},
+    "bench.arms": PACKAGES | {"mlx", "mlx_lm"},
+    "bench.plot": PACKAGES | {"matplotlib"},
+    "verify.sides": PACKAGES | {"mlx", "mlx_lm"},
 }
 # Folder of python/lily (and what is below it) -> the parts of lily that its modules may not import.
-FORBIDDEN: Mapping[str, set[str]] = {"": {"server"}, "gate": {"server", "hub"}, "server": {"_ext"}}
+FORBIDDEN: Mapping[str, set[str]] = {
+    "": {"server"},
+    "gate": {"server", "hub"},
+    "verify": {"server", "hub", "_ext"},
+    "bench": {"server", "_ext"},
+    "server": {"_ext"},
+}
 
 
 def includes(text: str) -> Iterator[tuple[str, str]]:
