@@ -5,18 +5,20 @@ python -m training.gate.calibrate --model python/lily/models/gate-nano --data DI
 The head learnt to say whether a text is sensitive (training/README.md), and says it far too surely. Two numbers, fitted
 on the visible evaluation sets, put that right: logit / temperature + offset. `--write` puts them into the head's own
 weight and bias, in place, so that no reader of the checkpoint needs to know. Texts that a gold span cannot judge are
-left out, and so are unit-test strings, which are numbers without a text.
+left out, and so are unit-test strings, which are numbers without a text. Both kinds of text count half, so that the
+number is the probability where every other text is sensitive.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import mmap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
 
 from lily.gate.classifier import Classifier
 
@@ -79,11 +81,11 @@ def sensitive(document: dict[str, Any], path: Path) -> int:
 
 def fit(x: Floats, t: Floats) -> tuple[float, float]:
     """Slope and offset of the logistic regression of truth on logit, by Newton's method."""
-    design, found = np.stack([x, np.ones_like(x)], axis=1), np.zeros(2)
+    design, found, weights = np.stack([x, np.ones_like(x)], axis=1), np.zeros(2), even(t)
     for _ in range(50):
         p = sigmoid(design @ found)
-        curvature = design.T @ (design * np.maximum(p * (1 - p), _EDGE)[:, None])
-        found += np.linalg.solve(curvature + 1e-6 * np.eye(2), design.T @ (t - p))
+        curvature = design.T @ (design * (weights * np.maximum(p * (1 - p), _EDGE))[:, None])
+        found += np.linalg.solve(curvature + 1e-9 * np.eye(2), design.T @ (weights * (t - p)))
     return float(found[0]), float(found[1])
 
 
@@ -91,15 +93,19 @@ def report(name: str, p: Floats, t: Floats) -> None:
     """One line: how well the number ranks, and how far it is from the share of sensitive texts."""
     above = p[t == 1][:, None], p[t == 0][None]
     rank = float((above[0] > above[1]).mean() + 0.5 * (above[0] == above[1]).mean())
-    bins = np.minimum((p * 10).astype(int), 9)
-    full = [b for b in range(10) if (bins == b).any()]
-    error = sum((bins == b).mean() * abs(p[bins == b].mean() - t[bins == b].mean()) for b in full)
-    loss = -np.log(np.where(t == 1, p, 1 - p).clip(_EDGE)).mean()
+    weights, bins = even(t), np.minimum((p * 10).astype(int), 9)
+    error = sum(abs((weights * (p - t))[bins == b].sum()) for b in range(10))
+    brier, loss = (weights * (p - t) ** 2).sum(), -(weights * np.log(np.where(t == 1, p, 1 - p).clip(_EDGE))).sum()
     print(
-        f"{name}: {len(t)} texts, AUC {rank:.3f}, calibration error {error:.3f}, Brier {((p - t) ** 2).mean():.3f},"
+        f"{name}: {len(t)} texts, AUC {rank:.3f}, calibration error {error:.3f}, Brier {brier:.3f},"
         f" log loss {loss:.3f}, at 0.5 {(p[t == 1] >= 0.5).mean():.3f} of the sensitive and"
         f" {(p[t == 0] >= 0.5).mean():.3f} of the others"
     )
+
+
+def even(t: Floats) -> Floats:
+    """Weights of the texts, in all 1, half of it for either kind."""
+    return np.where(t == 1, 0.5 / t.sum(), 0.5 / (1 - t).sum())
 
 
 def sigmoid(x: Floats) -> Floats:
@@ -108,11 +114,14 @@ def sigmoid(x: Floats) -> Floats:
 
 
 def write(path: Path, slope: float, offset: float) -> None:
-    """Scales the head's weight and bias in the file; every other tensor stays."""
-    tensors = load_file(path)
-    tensors["sensitivity_head.weight"] *= np.float32(slope)
-    tensors["sensitivity_head.bias"] = tensors["sensitivity_head.bias"] * np.float32(slope) + np.float32(offset)
-    save_file(tensors, path, {"format": "mlx"})
+    """Scales the head's weight and bias in the file; every other byte stays."""
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as data:
+        size = 8 + int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:size])
+        for name, shift in (("sensitivity_head.weight", 0.0), ("sensitivity_head.bias", offset)):
+            first, last = (size + place for place in header[name]["data_offsets"])
+            values = np.frombuffer(data[first:last], "<f4") * np.float32(slope) + np.float32(shift)
+            data[first:last] = values.astype("<f4").tobytes()
 
 
 if __name__ == "__main__":
