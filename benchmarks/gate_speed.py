@@ -24,9 +24,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import lily
 from gate_texts import log, prose
-from lily.gate import classifier, masking, pipeline, propagation, recognizers
+
+import lily
+from lily.gate import classifier, masking, pipeline
 
 DISTURBED = 0.05  # of all CPUs
 PATIENCE = 4  # tries of a round
@@ -39,6 +40,7 @@ class Busy:
         self._last = self._read()
 
     def look(self) -> float:
+        """The share."""
         last, self._last = self._last, self._read()
         every, busy, own = (new - old for new, old in zip(self._last, last, strict=True))
         return max(0.0, busy - own) / every if every > 0 else 0.0

@@ -30,24 +30,25 @@ WORDS = (
     "login mail media node note order page payment photo pool queue report route search session shard stock sync task "
     "tenant theme ticket token upload user video widget worker zone"
 ).split()
+# Lines of several programs: their stamps, then what they say.
+WEB = '{ip} - - [04/Mar/2026:11:{two}:{two2} +0000] "GET /{word}/{five}/{word2}?page={two} HTTP/1.1" 200 {five} "-" '
+JAVA = "2026-03-04T11:{two}:{two2}.{three}Z "
+SYSTEM = "Mar  4 11:{two}:{two2} web{two} "
 LINES = (
-    '{ip} - - [04/Mar/2026:11:{two}:{two2} +0000] "GET /{word}/{five}/{word2}?page={two} HTTP/1.1" 200 {five} "-" '
-    '"Mozilla/5.0 (X11; Linux x86_64; rv:{three}.0) Gecko/20100101 Firefox/{three}.0"',
-    "2026-03-04T11:{two}:{two2}.{three}Z INFO [http-nio-8080-exec-{two}] c.e.{word}.{Word}Service - {word2} {eight} "
-    "persisted in {two} ms",
-    "2026-03-04T11:{two}:{two2}.{three}Z DEBUG [scheduling-{two}] o.s.cache - evict key={word}::{eight}",
-    "2026-03-04T11:{two}:{two2}.{three}Z WARN [pool-{two}-thread-{two2}] c.e.{word}.{Word}Client - retry {two} of "
-    "{word2} after {three} ms: connection reset by peer",
-    "Mar  4 11:{two}:{two2} web{two} systemd[1]: Started {Word} {word2} cleanup of temporary directories.",
-    "Mar  4 11:{two}:{two2} web{two} kernel: [{five}.{three}{three}] eth0: link up, 1000 Mbps, full duplex",
-    "Mar  4 11:{two}:{two2} web{two} sshd[{five}]: Connection closed by {ip} port {five} [preauth]",
-    '{{"ts":"2026-03-04T11:{two}:{two2}Z","level":"info","trace_id":"{hex}","span":"{word}.{word2}","took_ms":{three}}}',
+    WEB + '"Mozilla/5.0 (X11; Linux x86_64; rv:{three}.0) Gecko/20100101 Firefox/{three}.0"',
+    JAVA + "INFO [http-nio-8080-exec-{two}] c.e.{word}.{Word}Service - {word2} {eight} persisted in {two} ms",
+    JAVA + "DEBUG [scheduling-{two}] o.s.cache - evict key={word}::{eight}",
+    JAVA + "WARN [pool-{two}-thread-{two2}] c.e.{word}.{Word}Client - retry {two} of {word2} after {three} ms: reset",
+    SYSTEM + "systemd[1]: Started {Word} {word2} cleanup of temporary directories.",
+    SYSTEM + "kernel: [{five}.{three}{three}] eth0: link up, 1000 Mbps, full duplex",
+    SYSTEM + "sshd[{five}]: Connection closed by {ip} port {five} [preauth]",
+    '{{"ts":"' + JAVA[:-1] + '","level":"info","trace_id":"{hex}","span":"{word}.{word2}","took_ms":{three}}}',
     "I0304 11:{two}:{two2}.{three}{three} {five} {word}.go:{three}] syncing {word2}/{word}-{hex8} took {three}.{two}ms",
     "[{eight}.{three}] ({two}) {word}: flushed {five} rows to /var/lib/{word2}/{hex8}.dat, {three} MiB free",
 )
 PERSONAL_LINES = (
-    "2026-03-04T11:{two}:{two2}.{three}Z INFO [http-nio-8080-exec-{two}] c.e.auth - login of {mail} from {ip} succeeded",
-    "2026-03-04T11:{two}:{two2}.{three}Z ERROR [worker-{two}] c.e.mail - cannot deliver to {first} {last} <{mail}>: 550",
+    JAVA + "INFO [http-nio-8080-exec-{two}] c.e.auth - login of {mail} from {ip} succeeded",
+    JAVA + "ERROR [worker-{two}] c.e.mail - cannot deliver to {first} {last} <{mail}>: 550",
 )
 
 
