@@ -98,10 +98,12 @@ def hand_over(value: Any, base: int) -> Any:
 
 
 class Kernels:
-    """The sublayers of one instruction set."""
+    """The sublayers of one instruction set; with byte_inputs, products with affine matrices round theirs to 8 bits."""
 
-    def __init__(self, isa: str) -> None:
+    def __init__(self, isa: str, byte_inputs: bool = False) -> None:
         self.probes = [_ext.Probe("cpu", isa, threads) for threads in (1, 2)]
+        for probe in self.probes:
+            probe.byte_inputs = byte_inputs
 
     def run(self, word: str, *arguments: Any, base: int = 0) -> Any:
         """Call a sublayer with one and with two threads, check that the bits are the same, and return them."""

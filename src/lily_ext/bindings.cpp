@@ -333,6 +333,7 @@ template <typename A, typename B, typename C> auto numpy_of(std::tuple<HostResul
 void bind_probe(nb::module_ &module) {
     nb::class_<Probe>(module, "Probe", "One sublayer on host arrays; bf16 travels as uint16.")
         .def(nb::init<const std::string &, const std::string &, int>(), "device"_a, "isa"_a, "threads"_a)
+        .def_rw("byte_inputs", &Probe::byte_inputs)
         .def(
             "norm",
             [](Probe &probe, Halves x, Floats weight, float eps) {

@@ -43,6 +43,8 @@ class Probe {
   public:
     Probe(const std::string &device, const std::string &isa, int threads);
 
+    bool byte_inputs = false; // of Limits, for every call
+
     HostResult norm(const HostArray &x, const HostArray &weight, float eps);
     HostResult matmul(const HostArray &x, const HostMatrix &matrix, std::int64_t expert);
     HostResult embed(const HostMatrix &table, const HostArray &ids);

@@ -419,7 +419,7 @@ class CpuBackend final : public Backend {
         return at;
     }
 
-    Context start() { return Context{&pool_, scratch_->data()}; }
+    Context start() { return Context{&pool_, scratch_->data(), limits_.byte_inputs}; }
 
     const Kernels &kernels_;
     Pool pool_;
