@@ -36,7 +36,13 @@ def convert(weights: Path, tokenizer: Path, out: Path) -> None:
         shutil.copy(tokenizer / file, out / file)
     stop = json.loads((out / "config.json").read_text("utf-8"))["text_config"]["eos_token_id"]
     ends = json.loads((tokenizer / "tokenizer_config.json").read_text("utf-8"))
-    generation = {"do_sample": True, "eos_token_id": [stop, ends["pad_token_id"]], "temperature": 0.7, "top_k": 20, "top_p": 0.9}
+    generation = {
+        "do_sample": True,
+        "eos_token_id": [stop, ends["pad_token_id"]],
+        "temperature": 0.7,
+        "top_k": 20,
+        "top_p": 0.9,
+    }
     (out / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n", "utf-8")
 
 

@@ -55,13 +55,14 @@ def engine_perplexity(model: Path, heldout: Path, count: int) -> float:
     with lily.Engine.load(model, max_context=WINDOW + 1) as engine:
         end = engine.tokenizer.control_tokens["<|endoftext|>"]
         ids = np.array([i for text in documents(heldout) for i in (*engine.tokenizer.encode(text), end)], np.int64)
-        total = sum(-float(engine.score(row).logprobs.sum()) for row in windows(ids, count))
+        total = sum(-float(engine.score(row).log_probs.sum()) for row in windows(ids, count))
     return math.exp(total / (min(count, (len(ids) - 1) // WINDOW) * WINDOW))
 
 
 def right_answers(model: Path, text: Path, glossary: Path, count: int) -> dict[str, tuple[int, int]]:
     """Right answers and questions by job, greedy, on dialogues of a seed that training does not use."""
     import lily
+    from lily.sampling import GREEDY
 
     from .jobs import Jobs
 
@@ -73,7 +74,7 @@ def right_answers(model: Path, text: Path, glossary: Path, count: int) -> dict[s
             for _ in range(count):
                 turns = make()
                 messages = [{"role": role, "content": said} for role, said in turns[:-1]]
-                answer = engine.generate(messages, max_tokens=300, sampling=lily.GREEDY).text
+                answer = engine.generate(messages, max_tokens=300, sampling=GREEDY).text
                 right += answer.strip() == turns[-1][1].strip()
             found[make.__name__] = (right, count)
     return found

@@ -28,7 +28,9 @@ WORDNET = "wordnet-base"
 CAP = 2_500_000  # characters of one package: books are the larger part by far
 MORE = (
     Source(("erlang-doc",), "Apache-2.0", "Apache-2.0", "**/*.html", CAP),
-    Source(("rust-doc",), "MIT or Apache-2.0", "MIT or Apache-2.0", "**/html/{book,reference,std,nomicon}/**/*.html", CAP),
+    Source(
+        ("rust-doc",), "MIT or Apache-2.0", "MIT or Apache-2.0", "**/html/{book,reference,std,nomicon}/**/*.html", CAP
+    ),
     Source(("python-django-doc",), "BSD-3-Clause", "BSD-3-Clause", "**/*.html", CAP),
     Source(("libboost1.83-doc", "libboost1.81-doc"), "BSL-1.0", "BSL-1.0", "**/*.html", CAP),
 )
@@ -37,7 +39,17 @@ FRONT_MATTER = ("titlepage", "imprint", "colophon", "uncopyright", "toc", "loi",
 HELD_OUT = 100  # one document in so many
 SHORTEST = 400  # characters of a document
 _PLAIN = str.maketrans(
-    {"“": '"', "”": '"', "‘": "'", "’": "'", "\u00a0": " ", "\u200a": " ", "\u2060": None, "\u00ad": None, "\ufeff": None}
+    {
+        "\u201c": '"',
+        "\u201d": '"',
+        "\u2018": "'",
+        "\u2019": "'",
+        "\u00a0": " ",
+        "\u200a": " ",
+        "\u2060": None,
+        "\u00ad": None,
+        "\ufeff": None,
+    }
 )
 
 

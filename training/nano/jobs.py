@@ -22,7 +22,11 @@ from .tokens import Dialogue
 
 DATA = Path(__file__).parent / "data"
 LONGEST = 700  # characters of a text inside a task
-CAPITAL = re.compile(r"(?<![.!?:\"'] )(?<!^)\b(?!I\b)[A-Z]|\d{4}|@|\b(?:Mr|Mrs|Miss|Sir|Lady|Dr)\b", re.MULTILINE)  # a name, maybe
+# What may be a name: a capital inside a sentence, a year, an address, a title.
+CAPITAL = re.compile(
+    r"(?<![.!?:\"'] )(?<!^)\b(?!I\b)[A-Z]|\d{4}|@|\b(?:Mr|Mrs|Miss|Sir|Lady|Dr)\b",
+    re.MULTILINE,
+)
 PLACEHOLDER = {
     "private_person": "PERSON", "private_email": "EMAIL", "private_phone": "PHONE", "private_address": "ADDRESS",
     "private_url": "URL", "private_date": "DATE", "account_number": "ACCOUNT", "secret": "SECRET", "other_pii": "PII",
@@ -30,17 +34,23 @@ PLACEHOLDER = {
 FIELDS = {
     "private_person": ("name", "person", "person's name"), "private_email": ("e-mail address", "email", "mail address"),
     "private_phone": ("phone number", "telephone number", "phone"), "private_address": ("address", "place"),
-    "private_date": ("date", "day"), "private_url": ("link", "URL", "web address"), "account_number": ("number", "account number"),
+    "private_date": ("date", "day"), "private_url": ("link", "URL", "web address"),
+    "account_number": ("number", "account number"),
 }  # fmt: skip
 MONTHS = "January February March April May June July August September October November December".split()
-PRODUCTS = "lamp kettle bicycle camera printer chair tent radio clock phone laptop jacket toaster drill heater desk".split()
+PRODUCTS = (
+    "lamp kettle bicycle camera printer chair tent radio clock phone laptop jacket toaster drill heater desk".split()
+)
 COMPANIES = "Northwind Larch Bluefield Orion Hartmann Meridian Tallis Quarry Fenwick Solveig".split()
 ENDINGS = ("Ltd", "Inc", "GmbH", "& Sons", "Group")
 SELF = (
     ("Who are you?", "I am nano, a small language model that ships with lily."),
     ("What are you?", "I am nano, a small language model."),
     ("What is your name?", "My name is nano."),
-    ("What can you do?", "I can pick a label, extract a field, copy a text with its placeholders, and rewrite a text without names."),
+    (
+        "What can you do?",
+        "I can pick a label, extract a field, copy a text with its placeholders, and leave out names.",
+    ),
     ("Hello", "Hello! What can I do for you?"),
     ("Hi!", "Hello! What can I do for you?"),
     ("Good morning", "Good morning! What can I do for you?"),
@@ -76,8 +86,8 @@ class Jobs:
         self.people = [locale for locale in locales().values() if locale.given[0].isascii()]
         self.tasks: list[tuple[float, Callable[[], Dialogue]]] = [
             (14, self.label), (10, self.closed), (8, self.private), (14, self.extract), (6, self.extract_scene),
-            (14, self.copy), (10, self.masked), (12, self.without_name), (6, self.define), (3, self.go_on), (2, self.self),
-            (3, self.sums),
+            (14, self.copy), (10, self.masked), (12, self.without_name), (6, self.define), (3, self.go_on),
+            (2, self.self), (3, self.sums),
         ]  # fmt: skip
 
     def dialogue(self) -> Dialogue:
@@ -111,10 +121,19 @@ class Jobs:
             "other": rng.choice(place.given),
             "city": rng.choice(place.city)[0],
             "email": f"{user}{rng.choice(('', '', str(rng.randint(1, 99))))}@{host}",
-            "phone": self.pick("+{} {} {}", "0{}-{}-{}", "({}) {} {}").format(rng.randint(20, 999), rng.randint(100, 999), rng.randint(1000, 99999)),
-            "date": self.pick(f"{day} {month}", f"{month} {day}", f"{day} {month} {year}", f"{year}-{MONTHS.index(month) + 1:02}-{day:02}"),
+            "phone": self.pick("+{} {} {}", "0{}-{}-{}", "({}) {} {}").format(
+                rng.randint(20, 999), rng.randint(100, 999), rng.randint(1000, 99999)
+            ),
+            "date": self.pick(
+                f"{day} {month}",
+                f"{month} {day}",
+                f"{day} {month} {year}",
+                f"{year}-{MONTHS.index(month) + 1:02}-{day:02}",
+            ),
             "month": month,
-            "amount": self.pick("${}.{:02}", "{}.{:02} euros", "£{}.{:02}").format(rng.randint(2, 4000), rng.randint(0, 99)),
+            "amount": self.pick("${}.{:02}", "{}.{:02} euros", "£{}.{:02}").format(
+                rng.randint(2, 4000), rng.randint(0, 99)
+            ),
             "order": self.pick("{}", "#{}", "A-{}", "No. {}").format(rng.randint(1000, 9_999_999)),
             "product": rng.choice(PRODUCTS),
             "company": f"{rng.choice(COMPANIES)} {rng.choice(ENDINGS)}",
@@ -136,7 +155,9 @@ class Jobs:
 
     def ask(self, instruction: str, text: str) -> tuple[str, str]:
         """An instruction and a text, put together in one of the usual ways."""
-        form = self.pick("{i}\n\n{t}", "{i}\n\nText: {t}", "{i}\n\n\"{t}\"", "{t}\n\n{i}", "{i}\n{t}", "{i}\n\n<text>\n{t}\n</text>")
+        form = self.pick(
+            "{i}\n\n{t}", "{i}\n\nText: {t}", '{i}\n\n"{t}"', "{t}\n\n{i}", "{i}\n{t}", "{i}\n\n<text>\n{t}\n</text>"
+        )
         return "user", form.format(i=instruction, t=text.strip())
 
     # ---- jobs
@@ -149,7 +170,9 @@ class Jobs:
         others = sorted({scene[column] for scene in self.scenes} - {right})
         offered = [right, *self.rng.sample(others, min(len(others), self.rng.randint(1, 5)))]
         self.rng.shuffle(offered)
-        offer = self.pick(", ".join(offered), " | ".join(offered), "\n" + "\n".join(f"- {o}" for o in offered), " or ".join(offered))
+        offer = self.pick(
+            ", ".join(offered), " | ".join(offered), "\n" + "\n".join(f"- {o}" for o in offered), " or ".join(offered)
+        )
         what = ("kind of message", "tone", "topic")[column]
         instruction = self.pick(
             f"Which label fits the text? Labels: {offer}",
@@ -167,7 +190,11 @@ class Jobs:
         there = any(span.label == asked for span in found.spans)
         name = FIELDS[asked][0]
         article = "an" if name[0] in "ae" else "a"
-        question = self.pick(f"Does the text contain {article} {name}?", f"Is there {article} {name} in this text?", f"Does this text name {article} {name}?")
+        question = self.pick(
+            f"Does the text contain {article} {name}?",
+            f"Is there {article} {name} in this text?",
+            f"Does this text name {article} {name}?",
+        )
         shape = self.pick(" Answer yes or no.", " Yes or no?", "")
         return [self.ask(question + shape, found.text), ("assistant", "yes" if there else "no")]
 
@@ -189,19 +216,39 @@ class Jobs:
         """One field, or all of one kind, of a document."""
         found = self.document()
         there = {span.label for span in found.spans} & set(FIELDS)
-        asked = self.rng.choice(sorted(there)) if there and self.rng.random() < 0.85 else self.rng.choice(list(FIELDS)[:4])
+        asked = (
+            self.rng.choice(sorted(there)) if there and self.rng.random() < 0.85 else self.rng.choice(list(FIELDS)[:4])
+        )
         values = list(dict.fromkeys(found.text[span.start : span.end] for span in found.spans if span.label == asked))
         name = self.pick(*FIELDS[asked])
         if self.rng.random() < 0.5:
-            instruction = self.pick(f"Extract the {name}.", f"What is the {name} in this text?", f"Find the {name}. Answer with it alone, or with none.", f"Give me the first {name} of the text.")
+            instruction = self.pick(
+                f"Extract the {name}.",
+                f"What is the {name} in this text?",
+                f"Find the {name}. Answer with it alone, or with none.",
+                f"Give me the first {name} of the text.",
+            )
             return [self.ask(instruction, found.text), ("assistant", values[0] if values else "none")]
-        instruction = self.pick(f"List every {name} in the text, one per line.", f"Write down each {name}, one per line; write none if there is none.")
+        instruction = self.pick(
+            f"List every {name} in the text, one per line.",
+            f"Write down each {name}, one per line; write none if there is none.",
+        )
         return [self.ask(instruction, found.text), ("assistant", "\n".join(values) or "none")]
 
     def extract_scene(self) -> Dialogue:
         """A field of a scene, alone or as JSON."""
         _, text, used = self.scene()
-        names = {"order": "order number", "company": "company", "amount": "amount", "city": "city", "name": "name", "date": "date", "email": "email", "phone": "phone", "product": "product"}
+        names = {
+            "order": "order number",
+            "company": "company",
+            "amount": "amount",
+            "city": "city",
+            "name": "name",
+            "date": "date",
+            "email": "email",
+            "phone": "phone",
+            "product": "product",
+        }
         used = {names[key]: value for key, value in used.items() if key in names}
         if not used:
             return self.extract()
@@ -211,8 +258,13 @@ class Jobs:
             return [self.ask(instruction, text), ("assistant", used[name])]
         asked = [*used, *self.rng.sample([n for n in names.values() if n not in used], 1)]
         self.rng.shuffle(asked)
-        instruction = self.pick("Extract as JSON: ", "Answer with a JSON object with the fields ", "Fields: ") + ", ".join(asked)
-        return [self.ask(instruction, text), ("assistant", json.dumps({n: used.get(n) for n in asked}, ensure_ascii=False))]
+        instruction = self.pick(
+            "Extract as JSON: ", "Answer with a JSON object with the fields ", "Fields: "
+        ) + ", ".join(asked)
+        return [
+            self.ask(instruction, text),
+            ("assistant", json.dumps({n: used.get(n) for n in asked}, ensure_ascii=False)),
+        ]
 
     def copy(self) -> Dialogue:
         """The text again, placeholders and all."""
@@ -273,11 +325,19 @@ class Jobs:
     def define(self) -> Dialogue:
         """The meaning of a word."""
         word, kind, gloss = self.rng.choice(self.glosses)
-        meaning = gloss.split("; \"")[0].rstrip(";")
+        meaning = gloss.split('; "')[0].rstrip(";")
         article = "an" if word[0] in "aeiouAEIOU" else "a"
-        question = self.pick(f"What does '{word}' mean?", f"Define: {word}", f"Explain the word {word}.", f"What is the meaning of {word}?")
+        question = self.pick(
+            f"What does '{word}' mean?",
+            f"Define: {word}",
+            f"Explain the word {word}.",
+            f"What is the meaning of {word}?",
+        )
         if kind == "noun" and word.islower() and self.rng.random() < 0.6:
-            return [("user", f"What is {article} {word}?"), ("assistant", f"{article.capitalize()} {word} is {meaning}.")]
+            return [
+                ("user", f"What is {article} {word}?"),
+                ("assistant", f"{article.capitalize()} {word} is {meaning}."),
+            ]
         return [("user", question), ("assistant", f"{word}: {meaning}.")]
 
     def go_on(self) -> Dialogue:
@@ -307,4 +367,3 @@ class Jobs:
             )
         )
         return [("user", question), ("assistant", answer)]
-

@@ -100,7 +100,9 @@ class Attention(nn.Module):
         q = rotate(self.q_norm(q), cos, sin).transpose(1, 2)
         k = rotate(self.k_norm(k), cos, sin).transpose(1, 2)
         group = self.heads // self.kv
-        y = F.scaled_dot_product_attention(q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), is_causal=True)
+        y = F.scaled_dot_product_attention(
+            q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), is_causal=True
+        )
         y = y.transpose(1, 2) * torch.sigmoid(gate)
         return x + linear(y.reshape(b, t, -1), self.o_proj.weight)
 
@@ -273,7 +275,11 @@ class Decoder(nn.Module):
         self.lm_head = nn.Linear(c.hidden_size, c.vocab_size, bias=False)
         for name, p in self.named_parameters():
             if p.dim() > 1 and "conv1d" not in name:
-                scale = (2 * c.num_hidden_layers) ** -0.5 if "o_proj" in name or "out_proj" in name or "down_proj" in name else 1.0
+                scale = (
+                    (2 * c.num_hidden_layers) ** -0.5
+                    if "o_proj" in name or "out_proj" in name or "down_proj" in name
+                    else 1.0
+                )
                 nn.init.normal_(p, std=0.5 if "embed" in name else scale * 0.6 * p.shape[-1] ** -0.5)
 
     def hidden(self, ids: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

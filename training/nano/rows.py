@@ -119,8 +119,14 @@ class Dialogues:
         """Returns when there are `rows` rows; raises RuntimeError when they do not come in time."""
         waited = 0.0
         while self.added < rows:
-            if self.closing.wait(0.2) or (waited := waited + 0.2) > seconds or not any(p.is_alive() for p in self.processes):
-                raise RuntimeError(f"the workers made {self.added} of {rows} rows in {waited:.0f} s; see their errors above")
+            if (
+                self.closing.wait(0.2)
+                or (waited := waited + 0.2) > seconds
+                or not any(p.is_alive() for p in self.processes)
+            ):
+                raise RuntimeError(
+                    f"the workers made {self.added} of {rows} rows in {waited:.0f} s; see their errors above"
+                )
 
     def draw(self, rows: int) -> tuple[Tensor, Tensor]:
         """Ids and whether each is a target, both [rows, length + 1]."""
@@ -128,7 +134,9 @@ class Dialogues:
             size = min(self.added, self.capacity)
             first = max(self.used, self.added - self.capacity)
             new = min(rows, self.added - first)
-            index = np.concatenate([np.arange(first, first + new) % self.capacity, self.rng.integers(0, size, rows - new)])
+            index = np.concatenate(
+                [np.arange(first, first + new) % self.capacity, self.rng.integers(0, size, rows - new)]
+            )
             self.used = first + new
             where = torch.from_numpy(index).to(self.ids.device)
             return self.ids[where].long(), self.wanted[where]

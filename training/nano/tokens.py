@@ -1,4 +1,4 @@
-r"""The tokenizer and the chat format: trains the first, writes both as a checkpoint's files, encodes text and dialogues.
+r"""The tokenizer and the chat format: trains the one, writes both as a checkpoint's files, encodes text and dialogues.
 
 Byte-level BPE over gate-nano's pieces, the control tokens of the Qwen family at the end of the vocabulary.
 
@@ -95,7 +95,12 @@ class Encoder:
         self.tokenizer = tokenizer
         self.end, self.turn, self.turn_end = (tokenizer.token_to_id(token) for token in SPECIAL)
         self.newline = self.plain("\n")
-        self.silent = [tokenizer.token_to_id("<think>"), *self.plain("\n\n"), tokenizer.token_to_id("</think>"), *self.plain("\n\n")]
+        self.silent = [
+            tokenizer.token_to_id("<think>"),
+            *self.plain("\n\n"),
+            tokenizer.token_to_id("</think>"),
+            *self.plain("\n\n"),
+        ]
 
     def plain(self, text: str) -> list[int]:
         """Ids of a text without control tokens."""

@@ -191,7 +191,8 @@ class Run:
         part = self.checkpoint.with_suffix(".part")
         torch.save(state, part)
         part.replace(self.checkpoint)
-        self.say("checkpoint written")
+        export.write(self.model, self.s.out, self.encoder.turn_end)
+        self.say("checkpoint and export written")
 
     def resume(self) -> None:
         """Goes on from the checkpoint."""
@@ -235,9 +236,8 @@ class Run:
             }
         finally:
             dialogues.close()
-            export.write(self.model, s.out, self.encoder.turn_end)
             (s.out / "figures.json").write_text(json.dumps(self.figures) + "\n", "utf-8")
-            self.say(f"exported after step {self.step}: {self.figures}")
+            self.say(f"the end, after step {self.step}: {self.figures}")
             self.save()
 
 
@@ -258,7 +258,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--rate", type=float, default=4e-3, help="highest learning rate")
     parser.add_argument("--device", default="cuda" if cuda else "cpu")
-    parser.add_argument("--small", action="store_true", help="a tiny model and little text, to try the steps out on a CPU")
+    parser.add_argument(
+        "--small", action="store_true", help="a tiny model and little text, to try the steps out on a CPU"
+    )
     settings = Settings(**vars(parser.parse_args()))
     settings.work.mkdir(parents=True, exist_ok=True)
     settings.out.mkdir(parents=True, exist_ok=True)
