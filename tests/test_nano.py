@@ -13,6 +13,7 @@ import pytest
 
 import lily
 from lily import hub
+from lily.architecture import QWEN36_35B_A3B
 from lily.errors import CheckpointError, InvalidInput
 from lily.sampling import GREEDY
 
@@ -27,24 +28,20 @@ def nano() -> Iterator[lily.Engine]:
         yield engine
 
 
-def answer(engine: lily.Engine, question: str, system: str | None = None) -> lily.Generation:
-    messages = [{"role": "system", "content": system}] if system else []
-    return engine.generate([*messages, {"role": "user", "content": question}], max_tokens=80, sampling=GREEDY)
-
-
 def test_the_name_means_the_embedded_model_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nano").mkdir()
     monkeypatch.chdir(tmp_path)
     assert hub.locate("nano", offline=True) == FOLDER
-    assert hub.locate("./nano") == Path("nano")
-    assert hub.locate(Path("nano")) == Path("nano")
+    assert hub.locate("./nano") == tmp_path / "nano"
+    assert hub.locate(Path("nano")) == tmp_path / "nano"
+    assert hub.is_folder("nano")
     with pytest.raises(InvalidInput, match="revision"):
         hub.locate("nano", revision="main")
 
 
 def test_a_missing_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(hub.EMBEDDED, "nano", tmp_path / "gone")
-    with pytest.raises(CheckpointError, match="gone.*install lily again"):
+    with pytest.raises(CheckpointError, match=r"gone.*install lily again"):
         hub.locate("nano")
 
 
@@ -55,7 +52,7 @@ def test_it_fits_into_the_wheel_with_its_card() -> None:
 
 
 def test_it_is_the_architecture_of_the_large_model(nano: lily.Engine) -> None:
-    shape, large = nano.checkpoint.architecture, lily.checkpoint.QWEN36_35B_A3B
+    shape, large = nano.checkpoint.architecture, QWEN36_35B_A3B
     assert 20e6 <= shape.parameters <= 26e6
     assert (shape.head_dim, shape.key_dim, shape.value_dim) == (large.head_dim, large.key_dim, large.value_dim)
     assert shape.rotary_dim == large.rotary_dim
@@ -65,7 +62,7 @@ def test_it_is_the_architecture_of_the_large_model(nano: lily.Engine) -> None:
 
 
 def test_chat_stops_by_itself(nano: lily.Engine) -> None:
-    said = answer(nano, "Who are you?")
+    said = nano.generate([{"role": "user", "content": "Who are you?"}], max_tokens=80, sampling=GREEDY)
     assert "nano" in said.text
     assert said.finish_reason == "stop"
     control = nano.tokenizer.control_tokens
@@ -74,40 +71,46 @@ def test_chat_stops_by_itself(nano: lily.Engine) -> None:
 
 def test_it_knows_how_english_goes_on(nano: lily.Engine) -> None:
     for text, word in NEXT_WORDS:
-        logits = nano.prefill(nano.session(), nano.tokenizer.encode(text)).logits
+        with nano.session() as session:
+            logits = nano.prefill(session, nano.tokenizer.encode(text)).logits
         best, second = np.argsort(-logits)[:2]
         assert nano.tokenizer.decode([int(best)]) == word, text
         assert logits[best] - logits[second] >= MARGIN, text
 
 
 NEXT_WORDS = (
-    ("The three of them sat down at the table and began to eat. One of", " them"),
-    ("He looked at her for a long time, and then he said", ","),
-    ("There is no such thing as", " a"),
-    ("In the middle of the", " night"),
     ("Once upon a", " time"),
+    ("He shook his", " head"),
+    ("I beg your", " pardon"),
+    ("She put her arms round his", " neck"),
+    ("Good morning, ladies and", " gentlemen"),
 )
 
 
 @pytest.mark.parametrize("thinking", [None, False])
 def test_it_does_the_jobs_of_a_gate(nano: lily.Engine, thinking: bool | None) -> None:
-    for question, expected in JOBS:
-        messages = [{"role": "user", "content": question}]
+    for instruction, text, expected in JOBS:
+        messages = [{"role": "user", "content": f"{instruction}\n\n{text}"}]
         said = nano.generate(messages, max_tokens=80, sampling=GREEDY, thinking=thinking)
         assert (said.text, said.finish_reason) == (expected, "stop")
 
 
-JOBS = (
+JOBS = (  # instruction, text, answer
     (
-        "Which label fits the text? Labels: complaint, praise, question\n\n"
+        "Which label fits the text? Labels: complaint, praise, question",
         "The kettle works wonderfully, thank you so much!",
         "praise",
     ),
-    ("Extract the e-mail address.\n\nPlease write to anna.berg@larch.example before Friday.", "anna.berg@larch.example"),
+    ("Extract the phone number.", "You can reach Tom Miller at 030-555-7788 until noon.", "030-555-7788"),
     (
-        "Copy the text exactly. Keep placeholders such as [PERSON_1] as they are.\n\n"
+        "Copy the text exactly. Keep placeholders such as [PERSON_1] as they are.",
         "[PERSON_1] asked [PERSON_2] to call [PHONE_1] on [DATE_1].",
         "[PERSON_1] asked [PERSON_2] to call [PHONE_1] on [DATE_1].",
     ),
-    ("Rewrite the text without the name.\n\nMaria Lopez asked for a refund.", "A customer asked for a refund."),
+    ("Rewrite the text without the name.", "Maria Lopez asked for a refund.", "A customer asked for a refund."),
+    (
+        "Remove the name and keep the meaning.",
+        "My neighbour Jack Brown found your parcel.",
+        "My neighbour found your parcel.",
+    ),
 )

@@ -3,7 +3,7 @@ r"""Trains nano on text and dialogues, at the end with weights as they will be s
 The schedule follows the clock: --minutes is the whole of it, compilation and export included. SIGTERM ends the training
 early and exports what there is. A checkpoint lies in --work; a second run with the same folder goes on from it.
 
-    python -m training.nano.train --minutes 14 --work run --out out --tokenizer tokenizer --text text.txt.xz \
+    python -m training.nano.train --minutes 14.6 --work run --out out --tokenizer tokenizer --text text.txt.xz \
         --heldout heldout.txt.xz --glossary words.txt.xz
 """
 
@@ -245,7 +245,7 @@ def main() -> None:
     """Command line."""
     cuda = torch.cuda.is_available()
     parser = argparse.ArgumentParser(description="Trains nano.")
-    parser.add_argument("--minutes", type=float, default=14.0)
+    parser.add_argument("--minutes", type=float, default=14.6)
     parser.add_argument("--work", type=Path, required=True, help="folder of the checkpoint")
     parser.add_argument("--out", type=Path, required=True, help="folder of the export")
     parser.add_argument("--tokenizer", type=Path, required=True, help="folder from tokens.py")
@@ -256,7 +256,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=1024 if cuda else 256, help="tokens of a row")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) // 2 - 2))
     parser.add_argument("--seed", type=int, default=11)
-    parser.add_argument("--rate", type=float, default=4e-3, help="highest learning rate")
+    parser.add_argument("--rate", type=float, default=6e-3, help="highest learning rate")
     parser.add_argument("--device", default="cuda" if cuda else "cpu")
     parser.add_argument(
         "--small", action="store_true", help="a tiny model and little text, to try the steps out on a CPU"
