@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer
 
-from training.gate.tokens import PIECES
+from training.gate import tokens as gate
 
 VOCABULARY = 8192
 END, TURN, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -49,25 +49,9 @@ def documents(path: Path) -> list[str]:
 
 def train(texts: Iterator[str]) -> Tokenizer:
     """A tokenizer of exactly VOCABULARY entries."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(PIECES), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY - len(SPECIAL) - len(WORDS),
-        min_frequency=2,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer = gate.train(texts, VOCABULARY - len(SPECIAL) - len(WORDS), first=())
     tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in SPECIAL])
     tokenizer.add_tokens([AddedToken(token, normalized=False, special=False) for token in WORDS])
-    if tokenizer.get_vocab_size() != VOCABULARY:
-        raise ValueError(f"the tokenizer has {tokenizer.get_vocab_size()} entries, not {VOCABULARY}: give more text")
     return tokenizer
 
 
