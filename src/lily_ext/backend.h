@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "tensor.h"
 
@@ -25,6 +26,20 @@ class Buffer {
 
   private:
     std::size_t bytes_;
+};
+
+// A piece of memory, in bytes from its start.
+struct Extent {
+    std::size_t offset = 0;
+    std::size_t bytes = 0;
+};
+
+// What Backend::map made: where in the buffer each tensor begins, in the order they were given, and the bytes that had
+// to be copied.
+struct Mapping {
+    std::unique_ptr<Buffer> buffer;
+    std::vector<std::size_t> offsets;
+    std::size_t copied = 0;
 };
 
 struct EmbedWeights {
@@ -151,8 +166,9 @@ class Backend {
     virtual std::size_t scratch_bytes() const = 0;  // reserved by reserve()
     virtual void reserve(const Limits &limits) = 0; // throws Error(out_of_memory) with the sizes
 
-    // A read-only buffer over memory that outlives it. The CPU maps it as it is, at any alignment.
-    virtual std::unique_ptr<Buffer> map(std::span<const std::byte> memory) = 0;
+    // A read-only buffer over memory that outlives it, for views of the tensors in it. The CPU takes it as it is, at any
+    // alignment. A GPU does so where it can reach every tensor; otherwise it copies them, once, each to an aligned place.
+    virtual Mapping map(std::span<const std::byte> memory, std::span<const Extent> tensors) = 0;
     // Zeroed memory; throws Error(out_of_memory) with the sizes.
     virtual std::unique_ptr<Buffer> allocate(std::size_t bytes) = 0;
     // Host access. Only outside begin..wait; offsets in bytes; ranges are checked.

@@ -221,18 +221,20 @@ void make_weights(Weights *self, const Arrays &files, const Records &tensors) {
 }
 
 void make_engine(Engine *self, std::shared_ptr<Weights> weights, const Dict &config, std::string device,
-                 std::string isa, int threads, std::int64_t max_context, std::int64_t chunk) {
+                 std::string isa, int threads, std::vector<std::string> kernels, std::int64_t max_context,
+                 std::int64_t chunk) {
     const DecoderConfig decoder = DecoderConfig::from(numbers_of(config));
-    const EngineOptions options{std::move(device), std::move(isa), threads, max_context, chunk};
+    const EngineOptions options{{std::move(device), std::move(isa), threads, std::move(kernels)}, max_context, chunk};
     const nb::gil_scoped_release release;
     new (self) Engine(std::move(weights), decoder, options);
 }
 
-void make_encoder(Encoder *self, std::shared_ptr<Weights> weights, const Dict &config, const std::string &device,
-                  const std::string &isa, int threads, std::int64_t max_rows) {
+void make_encoder(Encoder *self, std::shared_ptr<Weights> weights, const Dict &config, std::string device,
+                  std::string isa, int threads, std::vector<std::string> kernels, std::int64_t max_rows) {
     const EncoderConfig encoder = EncoderConfig::from(numbers_of(config));
+    const DeviceOptions options{std::move(device), std::move(isa), threads, std::move(kernels)};
     const nb::gil_scoped_release release;
-    new (self) Encoder(open_device(device, isa, threads), std::move(weights), encoder, max_rows);
+    new (self) Encoder(open_device(options), std::move(weights), encoder, max_rows);
 }
 
 void make_sampler(Sampler *self, double temperature, std::int64_t top_k, double top_p, double min_p,
@@ -325,7 +327,12 @@ template <typename A, typename B, typename C> auto numpy_of(std::tuple<HostResul
 // The GIL stays held: a probe belongs to one test, and its device to one call at a time.
 void bind_probe(nb::module_ &module) {
     nb::class_<Probe>(module, "Probe", "One sublayer on host arrays; bf16 travels as uint16.")
-        .def(nb::init<const std::string &, const std::string &, int>(), "device"_a, "isa"_a, "threads"_a)
+        .def(
+            "__init__",
+            [](Probe *self, std::string device, std::string isa, int threads, std::vector<std::string> kernels) {
+                new (self) Probe(open_device({std::move(device), std::move(isa), threads, std::move(kernels)}));
+            },
+            "device"_a, "isa"_a = "", "threads"_a = 0, "kernels"_a = nb::list())
         .def(
             "norm",
             [](Probe &probe, Halves x, Floats weight, float eps) {
@@ -460,7 +467,7 @@ void bind_engine(nb::module_ &module) {
 
     nb::class_<Engine>(module, "Engine", "One model on one device.")
         .def("__init__", &make_engine, "weights"_a, "config"_a, nb::kw_only(), "device"_a = "auto", "isa"_a = "",
-             "threads"_a = 0, "max_context"_a, "chunk"_a)
+             "threads"_a = 0, "kernels"_a = nb::list(), "max_context"_a, "chunk"_a)
         .def_prop_ro("device_name", &Engine::device_name)
         .def_prop_ro("isa", &Engine::isa)
         .def_prop_ro("threads", &Engine::threads)
@@ -471,6 +478,7 @@ void bind_engine(nb::module_ &module) {
              [](Engine &engine) {
                  const MemoryReport report = unlocked([&] { return engine.memory(); });
                  return std::map<std::string, std::size_t>{{"weights_mapped", report.weights_mapped},
+                                                           {"weights_copied", report.weights_copied},
                                                            {"weights_converted", report.weights_converted},
                                                            {"scratch", report.scratch},
                                                            {"sessions", report.sessions}};
@@ -525,7 +533,7 @@ Numpy<std::int32_t> tags_of(std::vector<std::int32_t> &&tags) {
 void bind_encoder(nb::module_ &module) {
     nb::class_<Encoder>(module, "Encoder", "A bidirectional tagger on one device.")
         .def("__init__", &make_encoder, "weights"_a, "config"_a, nb::kw_only(), "device"_a = "auto", "isa"_a = "",
-             "threads"_a = 0, "max_rows"_a)
+             "threads"_a = 0, "kernels"_a = nb::list(), "max_rows"_a)
         .def_prop_ro("device_name", &Encoder::device_name)
         .def_prop_ro("max_rows", &Encoder::max_rows)
         .def("memory", [](Encoder &encoder) { return unlocked([&] { return encoder.memory(); }); })

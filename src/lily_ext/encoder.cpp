@@ -236,6 +236,7 @@ void Encoder::close() {
 std::map<std::string, std::size_t> Encoder::memory() {
     const auto lock = enter();
     return {{"weights_mapped", state_->views.mapped_bytes()},
+            {"weights_copied", state_->views.copied_bytes()},
             {"weights_converted", state_->views.converted_bytes()},
             {"scratch", state_->backend->scratch_bytes() + state_->arena.bytes()}};
 }

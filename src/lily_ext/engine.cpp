@@ -8,6 +8,7 @@
 
 #include "cpu/backend_cpu.h"
 #include "error.h"
+#include "metal/backend_metal.h"
 
 namespace lily {
 
@@ -56,11 +57,22 @@ double log_sum_exp(std::span<const float> logits) {
 
 } // namespace
 
-std::unique_ptr<Backend> open_device(const std::string &device, const std::string &isa, int threads) {
-    if (device != "cpu" && device != "auto") {
-        throw Error(ErrorKind::device, "there is no device '" + device + "' in this build, expected 'cpu' or 'auto'");
+std::unique_ptr<Backend> open_device(const DeviceOptions &options) {
+#if defined(__APPLE__)
+    const std::string best = "metal";
+#else
+    const std::string best = "cpu";
+#endif
+    const std::string name = options.name == "auto" ? best : options.name;
+    if (name == "cpu") {
+        return cpu::make_backend(options.isa, options.threads);
     }
-    return cpu::make_backend(isa, threads);
+    if (name != "metal" && name != "metal:host" && name != "metal:cuda") {
+        throw Error(ErrorKind::device,
+                    "there is no device '" + name + "', expected auto, cpu, metal, metal:host or metal:cuda");
+    }
+    return metal::make_backend(name, options.kernels, options.isa,
+                               options.threads == 0 ? usable_cpus() : options.threads);
 }
 
 std::vector<std::string> instruction_sets() { return cpu::instruction_sets(); }
@@ -90,7 +102,7 @@ struct Engine::State {
 
 Engine::Engine(std::shared_ptr<const Weights> weights, const DecoderConfig &config, const EngineOptions &options)
     : config_(config), options_(checked(options)) {
-    const std::shared_ptr<Backend> backend = open_device(options_.device, options_.isa, options_.threads);
+    const std::shared_ptr<Backend> backend = open_device(options_.device);
     device_name_ = backend->name();
     isa_ = backend->isa();
     threads_ = backend->threads();
@@ -123,6 +135,7 @@ MemoryReport Engine::memory() {
     const auto lock = core_->enter();
     return {
         .weights_mapped = state_->views.mapped_bytes(),
+        .weights_copied = state_->views.copied_bytes(),
         .weights_converted = state_->views.converted_bytes(),
         .scratch =
             core_->backend().scratch_bytes() + state_->arena.bytes() + state_->host.size() * sizeof state_->host[0],

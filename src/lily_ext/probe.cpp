@@ -7,7 +7,6 @@
 #include <set>
 
 #include "arena.h"
-#include "engine.h"
 #include "error.h"
 
 namespace lily {
@@ -30,10 +29,14 @@ class Bench {
         backend_.wait();
     }
 
-    // Read where it lies, at any alignment, as the weights of a file are.
+    // As the weights of a file are, at any alignment.
     Tensor map(const HostArray &array) {
-        buffers_.push_back(backend_.map(array.bytes));
-        return shaped(array.dtype, array.shape);
+        const Extent whole{0, array.bytes.size()};
+        Mapping mapping = backend_.map(array.bytes, {&whole, 1});
+        buffers_.push_back(std::move(mapping.buffer));
+        Tensor tensor = shaped(array.dtype, array.shape);
+        tensor.offset = mapping.offsets[0];
+        return tensor;
     }
 
     Tensor copy(const HostArray &array) {
@@ -266,9 +269,6 @@ std::int64_t row_count(const HostArray &x) {
 }
 
 } // namespace
-
-Probe::Probe(const std::string &device, const std::string &isa, int threads)
-    : backend_(open_device(device, isa, threads)) {}
 
 HostResult Probe::norm(const HostArray &x, const HostArray &weight, float eps) {
     Bench bench(*backend_);

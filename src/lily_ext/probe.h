@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -41,7 +42,7 @@ using HostFields = std::map<std::string, std::variant<double, HostArray, HostMat
 
 class Probe {
   public:
-    Probe(const std::string &device, const std::string &isa, int threads);
+    explicit Probe(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {}
 
     HostResult norm(const HostArray &x, const HostArray &weight, float eps);
     HostResult matmul(const HostArray &x, const HostMatrix &matrix, std::int64_t expert);

@@ -71,7 +71,7 @@ class CommandBuffer {
 
 struct DeviceLimits {
     std::size_t buffer_bytes = 0;        // of one buffer
-    std::size_t working_set_bytes = 0;   // of all buffers together, so that the GPU never waits for memory
+    std::size_t working_set_bytes = 0;   // of all buffers together, if the GPU is never to wait for memory
     std::uint32_t threadgroup_bytes = 0; // threadgroup memory of one threadgroup
     bool tensor_units = false;           // matmul2d runs on matrix hardware of its own
 };
@@ -86,8 +86,9 @@ class Device {
     virtual std::string kind() const = 0; // "metal", "metal:host", "metal:cuda"
     virtual std::string name() const = 0; // of the hardware
     virtual DeviceLimits limits() const = 0;
+    virtual std::size_t allocated() const = 0; // bytes of all its buffers
 
-    // Zeroed; its start suits every type. Throws Error(out_of_memory) with the sizes.
+    // Zeroed; its start suits every type. Throws Error(out_of_memory) when the system has no such memory.
     virtual std::unique_ptr<DeviceBuffer> buffer(std::size_t bytes) = 0;
     // A read-only buffer over memory that outlives it, or null where the device cannot reach that memory as it lies.
     virtual std::unique_ptr<DeviceBuffer> buffer_over(std::span<const std::byte> memory) = 0;
