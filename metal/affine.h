@@ -1,6 +1,7 @@
 // Weights as the kernels read them: MLX's affine codes of 4 and 8 bits in groups of 64, and plain bf16, told apart by
 // `bits` (4, 8, 16). Codes are taken in loads of 16 bytes and never become rounded weights: a sum runs over codes in
-// float32, and scale * sum + bias * (sum of x) joins the total. For one row of x see gemv.h, for several tile.h.
+// float32, and scale * sum + bias * (sum of x) joins the total. For one row of x see gemv.h, for several tile.h. The gate of
+// SwiGLU is here too.
 #pragma once
 
 #include <metal_stdlib>
@@ -11,8 +12,13 @@ constant constexpr uint kGroup = 64;
 // Codes of one load of 16 bytes.
 template <uint bits> constexpr uint codes_of_load() { return 128 / bits; }
 
-// float32 to bf16, to nearest, ties to even; NaN stays NaN.
-inline bfloat rounded(float value) { return bfloat(value); }
+// Without an infinity on the way: fast arithmetic may do anything with one.
+inline float sigmoid(float value) {
+    const float small = exp(-fabs(value));
+    return (value >= 0 ? 1.0f : small) / (1.0f + small);
+}
+
+inline float silu(float value) { return value * sigmoid(value); }
 
 // The sum of x times the codes of one load. Codes are not shifted into place: those of 4 bits at place i of a half word
 // are 16^i too large, and x has been made so much smaller before (gemv.h), which is exact.

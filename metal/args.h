@@ -95,9 +95,9 @@ struct MoeSortArgs {
     LILY_UINT pairs;
     LILY_UINT experts;
     LILY_UINT top_k;
-    LILY_UINT pieces;  // of kSortPiece pairs
-    LILY_UINT tile;    // rows of a block of the grouped products
-    LILY_UINT blocks;  // the capacity of the map
+    LILY_UINT pieces; // of kSortPiece pairs
+    LILY_UINT tile;   // rows of a block of the grouped products
+    LILY_UINT blocks; // the capacity of the map
 };
 
 struct MoeCombineArgs {
@@ -122,7 +122,10 @@ struct ArgmaxArgs {
 struct ClassifyArgs {
     LILY_UINT hidden;
     LILY_UINT labels;
-    float eps;
+};
+
+struct ClassifyWindowsArgs {
+    LILY_UINT windows;
 };
 
 #undef LILY_UINT

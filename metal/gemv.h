@@ -62,10 +62,9 @@ inline void take_columns(Row row, uint cols, uint column, uint lane, thread floa
 }
 
 // What a lane's columns add to the product with row `row` of a matrix.
-template <uint bits>
-inline float row_product(device const uint4 *codes, device const bfloat *scales, device const bfloat *biases,
-                         size_t row, uint cols, uint column, uint lane, thread const float *x,
-                         thread const float *sums) {
+template <uint bits> inline float row_product(device const uint4 *codes, device const bfloat *scales,
+                                              device const bfloat *biases, size_t row, uint cols, uint column,
+                                              uint lane, thread const float *x, thread const float *sums) {
     const uint loads = cols * bits / 128, first = column * bits / 128;
     codes += row * loads;
     float total = 0;
@@ -87,10 +86,10 @@ inline float row_product(device const uint4 *codes, device const bfloat *scales,
 
 // Rows first .. first + count - 1 (those below `rows` count; others repeat the last) times x in threadgroup memory: the
 // whole sums, in every lane.
-template <uint bits, uint count>
-inline void row_products(device const uint4 *codes, device const bfloat *scales, device const bfloat *biases,
-                         size_t base, uint first, uint rows, threadgroup const bfloat *row, uint cols, uint lane,
-                         thread float *totals) {
+template <uint bits, uint count> inline void row_products(device const uint4 *codes, device const bfloat *scales,
+                                                          device const bfloat *biases, size_t base, uint first,
+                                                          uint rows, threadgroup const bfloat *row, uint cols,
+                                                          uint lane, thread float *totals) {
     float x[64], sums[bits / 2];
 #pragma clang loop unroll(full)
     for (uint r = 0; r < count; ++r)
@@ -99,8 +98,8 @@ inline void row_products(device const uint4 *codes, device const bfloat *scales,
         take_columns<bits>((threadgroup const bfloat4 *)row, cols, column, lane, x, sums);
 #pragma clang loop unroll(full)
         for (uint r = 0; r < count; ++r)
-            totals[r] += row_product<bits>(codes, scales, biases, base + min(first + r, rows - 1), cols, column, lane,
-                                           x, sums);
+            totals[r] +=
+                row_product<bits>(codes, scales, biases, base + min(first + r, rows - 1), cols, column, lane, x, sums);
     }
 #pragma clang loop unroll(full)
     for (uint r = 0; r < count; ++r)

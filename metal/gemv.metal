@@ -5,10 +5,10 @@
 #include "args.h"
 #include "gemv.h"
 
-template <uint bits, uint count>
-inline void gemv_job(device const uint4 *codes, device const bfloat *scales, device const bfloat *biases,
-                     device bfloat *y, constant GemvJob &job, uint first, threadgroup const bfloat *row, uint cols,
-                     uint lane) {
+template <uint bits, uint count> inline void gemv_job(device const uint4 *codes, device const bfloat *scales,
+                                                      device const bfloat *biases, device bfloat *y,
+                                                      constant GemvJob &job, uint first, threadgroup const bfloat *row,
+                                                      uint cols, uint lane) {
     float totals[count];
     row_products<bits, count>(codes, scales, biases, size_t(job.expert) * job.rows, first, job.rows, row, cols, lane,
                               totals);
@@ -28,8 +28,7 @@ inline void gemv_job(device const uint4 *codes, device const bfloat *scales, dev
     }
 }
 
-template <uint count>
-[[kernel]] [[max_total_threads_per_threadgroup(kGemvThreads)]] void
+template <uint count> [[kernel]] [[max_total_threads_per_threadgroup(kGemvThreads)]] void
 gemv(device const bfloat *x [[buffer(0)]], device const float *gain [[buffer(1)]],
      device const uint4 *codes0 [[buffer(2)]], device const bfloat *scales0 [[buffer(3)]],
      device const bfloat *biases0 [[buffer(4)]], device bfloat *y0 [[buffer(5)]],

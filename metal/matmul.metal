@@ -7,15 +7,13 @@
 
 constant constexpr uint kMatmulSimdgroups = 4; // side by side along the outputs
 
-template <uint bits, uint NF, uint MF, uint MG>
-[[kernel]] [[max_total_threads_per_threadgroup(128 * MG)]] void
+template <uint bits, uint NF, uint MF, uint MG> [[kernel]] [[max_total_threads_per_threadgroup(128 * MG)]] void
 matmul(device const uint *codes [[buffer(0)]], device const bfloat *scales [[buffer(1)]],
        device const bfloat *biases [[buffer(2)]], device const bfloat *x [[buffer(3)]],
-       device const uint4 *map [[buffer(4)]], device bfloat *y [[buffer(5)]],
-       constant MatmulArgs &args [[buffer(6)]], uint2 position [[threadgroup_position_in_grid]],
-       uint thread_index [[thread_index_in_threadgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]],
-       uint lane [[thread_index_in_simdgroup]]) {
-    constexpr uint tile = 8 * MF * MG;                         // rows
+       device const uint4 *map [[buffer(4)]], device bfloat *y [[buffer(5)]], constant MatmulArgs &args [[buffer(6)]],
+       uint2 position [[threadgroup_position_in_grid]], uint thread_index [[thread_index_in_threadgroup]],
+       uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
+    constexpr uint tile = 8 * MF * MG;                               // rows
     constexpr uint depth = 32 * kMatmulSimdgroups * MG / (4 * tile); // groups that the threads stage at once
     threadgroup bfloat staged[2][depth * tile * kTileRow];
     threadgroup float x_sums[2][depth * tile];
@@ -51,9 +49,8 @@ matmul(device const uint *codes [[buffer(0)]], device const bfloat *scales [[buf
                 now[n] = loaded[n];
             if (group + 1 < groups)
                 load_group<bits, NF>(codes, at, cols, group + 1, lane, loaded);
-            add_group<bits, NF, MF>(now, scales, biases, at, groups, group,
-                                    staged[turn] + (g * tile + rows) * kTileRow, x_sums[turn] + g * tile + rows, lane,
-                                    totals);
+            add_group<bits, NF, MF>(now, scales, biases, at, groups, group, staged[turn] + (g * tile + rows) * kTileRow,
+                                    x_sums[turn] + g * tile + rows, lane, totals);
         }
     }
 
@@ -80,10 +77,10 @@ matmul(device const uint *codes [[buffer(0)]], device const bfloat *scales [[buf
 }
 
 #define LILY_MATMUL(rows, NF, MF, MG)                                                                                  \
-    template [[host_name("matmul_" #rows "_affine4")]] [[kernel]] decltype(matmul<4, NF, MF, MG>)                      \
-        matmul<4, NF, MF, MG>;                                                                                         \
-    template [[host_name("matmul_" #rows "_affine8")]] [[kernel]] decltype(matmul<8, NF, MF, MG>)                      \
-        matmul<8, NF, MF, MG>;                                                                                         \
+    template                                                                                                           \
+        [[host_name("matmul_" #rows "_affine4")]] [[kernel]] decltype(matmul<4, NF, MF, MG>) matmul<4, NF, MF, MG>;    \
+    template                                                                                                           \
+        [[host_name("matmul_" #rows "_affine8")]] [[kernel]] decltype(matmul<8, NF, MF, MG>) matmul<8, NF, MF, MG>;    \
     template [[host_name("matmul_" #rows "_bf16")]] [[kernel]] decltype(matmul<16, NF, MF, MG>) matmul<16, NF, MF, MG>;
 
 LILY_MATMUL(8, 1, 1, 1)

@@ -86,9 +86,8 @@ template <uint NF, uint MF> inline void clear(thread Sums<NF, MF> &sums) {
 }
 
 // One group: sums += codes . x^T. rows: the group's x, staged, of the MF * 8 rows.
-template <uint bits, uint NF, uint MF>
-inline void add_products(thread const Codes<bits> (&codes)[NF], threadgroup const bfloat *rows,
-                         thread Sums<NF, MF> &sums) {
+template <uint bits, uint NF, uint MF> inline void
+add_products(thread const Codes<bits> (&codes)[NF], threadgroup const bfloat *rows, thread Sums<NF, MF> &sums) {
 #pragma clang loop unroll(full)
     for (uint s = 0; s < 8; ++s) {
         simdgroup_matrix<bfloat, 8, 8> x[MF];
@@ -119,9 +118,8 @@ template <uint NF> inline Outputs<NF> outputs_of(size_t base, uint first, uint o
     return at;
 }
 
-template <uint bits, uint NF>
-inline void load_group(device const uint *codes, thread const Outputs<NF> &at, uint cols, uint group, uint lane,
-                       thread Codes<bits> (&loaded)[NF]) {
+template <uint bits, uint NF> inline void load_group(device const uint *codes, thread const Outputs<NF> &at, uint cols,
+                                                     uint group, uint lane, thread Codes<bits> (&loaded)[NF]) {
 #pragma clang loop unroll(full)
     for (uint n = 0; n < NF; ++n)
         loaded[n] = load_codes<bits>(codes + at.row[n] * (cols * bits / 32), group, lane_pair(lane));
