@@ -1,0 +1,134 @@
+// The argument structs of the kernels, shared by Metal and C++: plain 32-bit scalars, one struct a kernel, in the last
+// buffer index of the kernel. Sizes count elements, not bytes, unless a name says so.
+#pragma once
+
+#ifdef __METAL_VERSION__
+#include <metal_stdlib>
+#define LILY_UINT uint
+#else
+#include <cstdint>
+#define LILY_UINT std::uint32_t
+namespace lily::metal {
+#endif
+
+// What happens to a float32 sum: it is stored as it is, rounded, or added to a bf16 and rounded.
+#define LILY_STORE_F32 0u
+#define LILY_STORE_BF16 1u
+#define LILY_STORE_ADD 2u
+
+// A block of the map of a grouped product whose expert is this one has no work.
+#define LILY_NO_EXPERT 0xffffffffu
+
+struct EmbedArgs {
+    LILY_UINT cols;
+};
+
+struct NormArgs {
+    LILY_UINT rows;
+    LILY_UINT cols;
+    float eps;
+};
+
+struct GemvJob {
+    LILY_UINT bits; // of a code: 4 or 8 with scales and biases, 16 for bf16
+    LILY_UINT rows;
+    LILY_UINT expert;
+    LILY_UINT store;
+    LILY_UINT groups; // threadgroups
+};
+
+struct GemvArgs {
+    LILY_UINT cols;
+    LILY_UINT normed; // 1: x is normed first
+    float eps;
+    LILY_UINT jobs;
+    GemvJob job[4];
+};
+
+struct MatmulArgs {
+    LILY_UINT rows; // of x
+    LILY_UINT cols;
+    LILY_UINT outputs; // of one expert
+    LILY_UINT first;   // the output where the columns of y begin
+    LILY_UINT stride;  // columns of y
+    LILY_UINT expert;  // of a product that is not grouped
+    LILY_UINT store;
+    LILY_UINT grouped; // 1: rows and experts come from the map of blocks
+};
+
+struct SwigluArgs {
+    LILY_UINT rows;
+    LILY_UINT cols;
+    LILY_UINT outputs;
+    LILY_UINT grouped; // 1: rows and experts come from the map of blocks, and rows of x from the list of tokens
+};
+
+struct MoeOpenArgs {
+    LILY_UINT hidden;
+    LILY_UINT experts;
+    LILY_UINT top_k;
+    LILY_UINT width;
+    LILY_UINT shared_width;
+    LILY_UINT renormalize;
+    LILY_UINT bits;
+    LILY_UINT shared_bits;
+    float eps;
+};
+
+struct MoeCloseArgs {
+    LILY_UINT hidden;
+    LILY_UINT top_k;
+    LILY_UINT width;
+    LILY_UINT shared_width;
+    LILY_UINT bits;
+    LILY_UINT shared_bits;
+};
+
+struct MoeRouteArgs {
+    LILY_UINT rows;
+    LILY_UINT experts;
+    LILY_UINT top_k;
+    LILY_UINT renormalize;
+};
+
+struct MoeSortArgs {
+    LILY_UINT pairs;
+    LILY_UINT experts;
+    LILY_UINT top_k;
+    LILY_UINT pieces; // of kSortPiece pairs
+    LILY_UINT tile;   // rows of a block of the grouped products
+    LILY_UINT blocks; // the capacity of the map
+};
+
+struct MoeCombineArgs {
+    LILY_UINT rows;
+    LILY_UINT hidden;
+    LILY_UINT top_k;
+    LILY_UINT first; // the column of x where this slice begins
+    LILY_UINT cols;  // of the slice
+};
+
+struct HeadArgs {
+    LILY_UINT cols;
+    LILY_UINT vocab;
+    LILY_UINT bits;
+    float eps;
+};
+
+struct ArgmaxArgs {
+    LILY_UINT count;
+};
+
+struct ClassifyArgs {
+    LILY_UINT hidden;
+    LILY_UINT labels;
+};
+
+struct ClassifyWindowsArgs {
+    LILY_UINT windows;
+};
+
+#undef LILY_UINT
+#ifndef __METAL_VERSION__
+} // namespace lily::metal
+#endif
