@@ -410,7 +410,8 @@ void bind_probe(nb::module_ &module) {
             "head",
             [](Probe &probe, Dict weights, float eps, Halves x) {
                 HostReader reader;
-                return numpy_of<float>(probe.head(reader.fields(weights), eps, reader.array(x, "x")));
+                auto [logits, token] = probe.head(reader.fields(weights), eps, reader.array(x, "x"));
+                return std::tuple(numpy_of<float>(std::move(logits)), numpy_of<std::int32_t>(std::move(token)));
             },
             "weights"_a, "eps"_a, "x"_a);
 }

@@ -93,10 +93,13 @@ class Engine {
 
     void require_ids(std::span<const std::int32_t> tokens) const;
     std::int64_t rows_to_edge(std::int64_t position, std::int64_t left) const;
-    void begin_rows(const Session &session, std::span<const std::int32_t> tokens);
+    Tensor upload(std::span<const std::int32_t> tokens);
+    void begin_rows(const Session &session, const Tensor &ids, std::int64_t position, int ahead);
+    void start(Session &session, const Tensor &ids, std::int64_t position, int ahead);
+    void finish(Session &session, std::span<const std::int32_t> tokens, std::size_t left);
+    void advance(Session &session, std::int32_t pending, bool greedy);
     std::span<float> fetch(const Tensor &logits);
     void require_finite(std::span<const float> logits, std::int64_t position, const std::string &consequence) const;
-    void read(Session &session, std::span<const std::int32_t> tokens);
     void read_all(std::span<const std::int32_t> tokens, const Visitor &visitor, const Between &between);
 
     DecoderConfig config_;

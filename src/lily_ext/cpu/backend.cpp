@@ -3,6 +3,7 @@
 
 #include "backend_cpu.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <sys/mman.h>
@@ -67,8 +68,8 @@ std::uint16_t *bf16(const Tensor &tensor) {
     return reinterpret_cast<std::uint16_t *>(data_of(tensor.buffer, tensor.offset));
 }
 
-const std::int32_t *i32(const Tensor &tensor) {
-    return reinterpret_cast<const std::int32_t *>(data_of(tensor.buffer, tensor.offset));
+std::int32_t *i32(const Tensor &tensor) {
+    return reinterpret_cast<std::int32_t *>(data_of(tensor.buffer, tensor.offset));
 }
 
 Linear linear(const Matrix &matrix) {
@@ -133,7 +134,8 @@ class CpuBackend final : public Backend {
 
     void begin() override {}
     void commit() override {}
-    void wait() override {}
+    void wait(std::size_t) override {}
+    bool asynchronous() const override { return false; }
 
     void embed(const EmbedWeights &weights, const Tensor &ids, const Tensor &x) override {
         const std::int64_t rows = contract_.embed(weights, ids, x);
@@ -271,8 +273,8 @@ class CpuBackend final : public Backend {
         kernels_.classify(context, args);
     }
 
-    void head(const HeadWeights &weights, const Tensor &x, const Tensor &logits) override {
-        const std::int64_t rows = contract_.head(weights, x, logits);
+    void head(const HeadWeights &weights, const Tensor &x, const Tensor &logits, const Tensor &token) override {
+        const std::int64_t rows = contract_.head(weights, x, logits, token);
         const HeadArgs args{
             .norm = f32(weights.norm),
             .eps = weights.eps,
@@ -283,6 +285,10 @@ class CpuBackend final : public Backend {
         };
         Context context = start();
         kernels_.head(context, args);
+        if (token.buffer != nullptr) {
+            *i32(token) = static_cast<std::int32_t>(std::max_element(args.logits, args.logits + weights.table.rows) -
+                                                    args.logits);
+        }
     }
 
     void norm(const Tensor &x, const Tensor &weight, float eps, const Tensor &y) override {
