@@ -157,6 +157,9 @@ struct Limits {
     std::int64_t labels = 0; // of classify
 };
 
+// Threads that a backend may be asked for.
+inline constexpr int kMaxThreads = 1024;
+
 class Backend {
   public:
     virtual ~Backend() = default;

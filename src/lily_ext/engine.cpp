@@ -216,12 +216,16 @@ void Engine::finish(Session &session, std::span<const std::int32_t> tokens, std:
     session.commit(tokens);
 }
 
-void Engine::prefill(Session &session, std::span<const std::int32_t> tokens, const Between &between) {
+void Engine::prefill(Session &session, std::span<const std::int32_t> tokens, const Between &between,
+                     std::optional<std::uint64_t> claim) {
     require_ids(tokens);
     std::vector<std::int32_t> queue;
     auto lock = core_->enter();
     session.require_open(*core_);
     const Session::Reading reading(session);
+    if (claim) {
+        session.require_writer(*claim);
+    }
     session.take_cancel(); // an old request is not about this call
     if (const auto pending = session.next_to_feed()) {
         queue.push_back(*pending);
@@ -262,10 +266,13 @@ void Engine::prefill(Session &session, std::span<const std::int32_t> tokens, con
     }
 }
 
-std::int32_t Engine::step(Session &session, Sampler &sampler) {
+std::int32_t Engine::step(Session &session, Sampler &sampler, std::optional<std::uint64_t> claim) {
     const auto lock = core_->enter();
     session.require_open(*core_);
     session.require_idle();
+    if (claim) {
+        session.require_writer(*claim);
+    }
     sampler.require_vocab(config_.vocab);
     if (session.take_cancel()) {
         throw Error(ErrorKind::cancelled, "the session was cancelled at position " +

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -75,10 +76,13 @@ class Engine {
     std::shared_ptr<Session> session();
     // Reads the pending token of the session, if any, and then the tokens. After each chunk the session holds the
     // logits of its last token. Throws ContextOverflow before any work, Error(cancelled) between chunks, and
-    // Error(numerical) when logits are not finite: the session then stays as it was before that chunk.
-    void prefill(Session &session, std::span<const std::int32_t> tokens, const Between &between);
-    // Reads the pending token, if any; samples from the last logits; makes the sample the new pending token.
-    std::int32_t step(Session &session, Sampler &sampler);
+    // Error(numerical) when logits are not finite: the session then stays as it was before that chunk. With a claim of
+    // the session, throws Error(invalid_input) before any work if somebody else has claimed it since.
+    void prefill(Session &session, std::span<const std::int32_t> tokens, const Between &between,
+                 std::optional<std::uint64_t> claim);
+    // Reads the pending token, if any; samples from the last logits; makes the sample the new pending token. With a
+    // claim as in prefill.
+    std::int32_t step(Session &session, Sampler &sampler, std::optional<std::uint64_t> claim);
     // f32 [tokens, vocab], on a fresh timeline. Refuses results over 512 MB.
     std::vector<float> forward(std::span<const std::int32_t> tokens, const Between &between);
     Scores score(std::span<const std::int32_t> tokens, std::int64_t top, const Between &between);

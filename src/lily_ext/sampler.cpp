@@ -196,7 +196,7 @@ void Sampler::keep_nucleus() {
     }
 }
 
-// SplitMix64 (Steele, Lea and Flood 2014, section 5): a counter and a mixing function, the same on every platform. The
+// SplitMix64 (Steele, Lea and Flood 2014): a counter and a mixing function, the same on every platform. The
 // upper 53 bits make a number of [0, 1).
 double Sampler::uniform() {
     random_ += 0x9e3779b97f4a7c15u;

@@ -268,13 +268,14 @@ std::shared_ptr<Snapshot> Session::snapshot() const {
     return copy();
 }
 
-void Session::restore(const Snapshot &snapshot) {
+std::uint64_t Session::restore(const Snapshot &snapshot) {
     const auto lock = core_->enter();
     require_idle();
     paste(snapshot);
+    return claim_for("the session was restored from a snapshot");
 }
 
-void Session::reset() {
+std::uint64_t Session::reset() {
     const auto lock = core_->enter();
     require_idle();
     State &all = state();
@@ -290,6 +291,19 @@ void Session::reset() {
     all.tokens.clear();
     all.pending.reset();
     all.slot = slot;
+    return claim_for("the session was reset");
+}
+
+std::uint64_t Session::claim() {
+    const auto lock = core_->enter();
+    state();
+    require_idle();
+    return claim_for("another decode or stream began on the session");
+}
+
+std::uint64_t Session::claim_for(const char *event) {
+    claimed_by_ = event;
+    return ++claim_;
 }
 
 std::shared_ptr<Session> Session::fork() const {
@@ -317,6 +331,13 @@ void Session::require_open(const EngineCore &core) const {
 void Session::require_idle() const {
     if (reading_.load()) {
         refuse("the session is in the middle of a prefill; wait for it, or work on a fork()");
+    }
+}
+
+void Session::require_writer(std::uint64_t claim) const {
+    if (claim != claim_) {
+        refuse("this decode or stream is over, because " + std::string(claimed_by_) +
+               " after it began; nothing was fed. Begin a new one, or give each its own session.fork()");
     }
 }
 

@@ -122,9 +122,14 @@ class Session : public std::enable_shared_from_this<Session> {
     std::size_t memory() const { return memory_.load(); } // bytes; 0 when closed
     // Asks the running prefill, or the next step, to stop. false takes the request back.
     void cancel(bool wanted) { cancelled_.store(wanted); }
+    // Makes the caller the one writer of the session and returns its number, for Engine::prefill and Engine::step. It
+    // holds until somebody else claims, resets or restores the session; then a writer that went on would write into a
+    // timeline that is not the one it began.
+    std::uint64_t claim();
     std::shared_ptr<Snapshot> snapshot() const;
-    void restore(const Snapshot &snapshot);
-    void reset(); // as it was when it was opened; the memory stays reserved
+    // Both end the claims of others and return one on the timeline that they made.
+    std::uint64_t restore(const Snapshot &snapshot);
+    std::uint64_t reset(); // as it was when it was opened; the memory stays reserved
     std::shared_ptr<Session> fork() const;
     void close(); // waits for the running step; closing twice is fine
 
@@ -144,6 +149,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
     void require_open(const EngineCore &core) const; // and of this engine
     void require_idle() const;                       // no prefill under way
+    void require_writer(std::uint64_t claim) const;  // the last to claim
     void require_room(std::int64_t tokens) const;    // throws ContextOverflow
     bool take_cancel() { return cancelled_.exchange(false); }
     std::int64_t read_count() const;
@@ -172,6 +178,7 @@ class Session : public std::enable_shared_from_this<Session> {
                const std::function<void(Buffer &, std::size_t, std::size_t)> &visit) const;
     std::shared_ptr<Snapshot> copy() const;
     void paste(const Snapshot &snapshot);
+    std::uint64_t claim_for(const char *event);
 
     friend class EngineCore;
 
@@ -180,6 +187,8 @@ class Session : public std::enable_shared_from_this<Session> {
     std::atomic<std::size_t> memory_{0};
     std::atomic<bool> cancelled_{false};
     std::atomic<bool> reading_{false};
+    std::uint64_t claim_ = 0;
+    const char *claimed_by_ = "";  // what the last claim was for, as the end of a sentence
     std::unique_ptr<State> state_; // gone when closed
 };
 
