@@ -34,7 +34,7 @@ _HOSTS = {
     "aarch64": ["--target=aarch64-linux-gnu"],
 }
 _HOST = [
-    "-g", "-gdwarf-4", "-fPIC",
+    "-g", "-gdwarf-4", "-fPIC", "-fvisibility=hidden",
     # Each operation on half and bfloat rounds, as on a GPU.
     "-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none",
     # Blocks and call sites stay in the order of the text: the executor takes the earliest address first where lanes

@@ -101,6 +101,8 @@ def _is_constructor(source: Source, before: int, opening: int, types: set[str]) 
 
 
 def _may_precede_cast(source: Source, position: int) -> bool:
+    while position > 0 and not source[position]:  # removed with a cast before this one
+        position -= 1
     word = source[position]
     if source.is_name(position):
         return word in ("return", "else", "case", "do")

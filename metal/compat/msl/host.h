@@ -1,13 +1,14 @@
 // What a thread asks of the machine, on the host: calls into the executor (metal/toolchain/runtime), where threads are
 // fibers.
-// C++ for OpenCL treats every function as convergent, so these calls are
-// neither duplicated nor moved into or out of branches.
+// C++ for OpenCL treats every function as convergent, so that calls are neither duplicated nor moved into or out of
+// branches. What is the same during a thread's life need not be.
+#define MSL_SAME __attribute__((const, noconvergent))
 extern "C" {
-__attribute__((opencl_local)) void *__msl_tg(int site, ulong size);   // threadgroup variable no. `site` of the kernel
-__attribute__((opencl_local)) void *__msl_tgarg(uint n);              // [[threadgroup(n)]] argument
+MSL_SAME __attribute__((opencl_local)) void *__msl_tg(int number, ulong size);  // a threadgroup variable of the kernel
+MSL_SAME __attribute__((opencl_local)) void *__msl_tgarg(uint n);               // a [[threadgroup(n)]] argument
+MSL_SAME uint __msl_lane(void);
+MSL_SAME uint __msl_index(void);                                                // thread_index_in_threadgroup
 void __msl_pos_get(__private __msl_pos *p);
-__attribute__((const)) uint __msl_lane(void);
-__attribute__((const)) uint __msl_index(void);                                               // thread_index_in_threadgroup
 void __msl_tg_barrier(uint flags);
 void __msl_sg_barrier(uint flags);
 void __msl_fence(uint flags, int scope);

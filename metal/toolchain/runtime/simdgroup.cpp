@@ -19,7 +19,6 @@ inline __attribute__((always_inline)) uint64_t collective(Op op, uint32_t argume
     lane.op = op;
     lane.argument = argument;
     lane.site = site;
-    lane.state = State::in_simdgroup;
     simdgroup.ready &= ~(1u << lane.lane);
     simdgroup.waiting |= 1u << lane.lane;
     if (simdgroup.waiting == simdgroup.alive && same_site(simdgroup, simdgroup.waiting)) {
@@ -191,9 +190,6 @@ void complete(Threadgroup &group, Simdgroup &simdgroup, uint32_t mask) {
     simdgroup.waiting &= ~mask;
     simdgroup.ready |= mask;
     group.ready_simdgroups |= 1u << first.simdgroup;
-    for (; mask; mask &= mask - 1) {
-        simdgroup.lanes[lowest(mask)].state = State::ready;
-    }
 }
 
 // ---- what a kernel asks of its simdgroup (metal/compat/msl/host.h) ----

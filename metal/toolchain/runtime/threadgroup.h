@@ -12,20 +12,31 @@ constexpr int max_threads = 1024;
 constexpr uint32_t threadgroup_memory_limit = 32768;
 constexpr int max_variables = 64; // of a kernel; MAX_VARIABLES of metal/toolchain/threadgroup.py
 
-enum class State : uint8_t { ready, in_simdgroup, at_barrier, done };
 // What a lane asks of its simdgroup.
-enum class Op : uint8_t { shuffle, reduce_float, reduce_int, reduce_uint, reduce_ulong, ballot, active, barrier, spread, gather, matrix };
+enum class Op : uint8_t {
+    shuffle,
+    reduce_float,
+    reduce_int,
+    reduce_uint,
+    reduce_ulong,
+    ballot,
+    active,
+    barrier,
+    spread,
+    gather,
+    matrix
+};
 
-struct Lane {
+struct alignas(64) Lane { // one line of the cache
     void *stack = nullptr;      // saved stack pointer
     const void *site = nullptr; // code address of what it waits at
-    State state = State::ready;
+    uint64_t in[2] = {}, out = 0;
+    uint32_t argument = 0; // of the operation: kind of shuffle, flags of a barrier
+    uint16_t index = 0;
+    uint16_t position[3] = {};
+    uint8_t lane = 0, simdgroup = 0;
     Op op = Op::shuffle;
     bool started = false;
-    uint32_t argument = 0; // of the operation: kind of shuffle, flags of a barrier
-    uint32_t index = 0, lane = 0, simdgroup = 0;
-    uint32_t position[3] = {};
-    uint64_t in[2] = {}, out = 0;
 };
 
 struct Simdgroup {
@@ -47,6 +58,9 @@ struct Threadgroup {
     uint32_t position[3], size[3];
     int lane_count = 0, simdgroup_count = 0, done_count = 0, barrier_count = 0;
     uint32_t ready_simdgroups = 0;
+    const void *barrier_site = nullptr;
+    uint32_t barrier_flags = 0;
+    bool barriers_differ = false;
     Lane *current = nullptr;
     Lane lanes[max_threads];
     Simdgroup simdgroups[simdgroup_size];
