@@ -43,9 +43,18 @@ PYTHON: Mapping[str, set[str]] = {
     "hub": PACKAGES | {"huggingface_hub"},
     "chat": PACKAGES | {"jinja2"},
     "gate.policy_file": PACKAGES | {"tomli"},
+    "bench.arms": PACKAGES | {"mlx", "mlx_lm"},
+    "bench.plot": PACKAGES | {"matplotlib"},
+    "verify.sides": PACKAGES | {"mlx", "mlx_lm"},
 }
 # Folder of python/lily (and what is below it) -> the parts of lily that its modules may not import.
-FORBIDDEN: Mapping[str, set[str]] = {"": {"server"}, "gate": {"server", "hub"}, "server": {"_ext"}}
+FORBIDDEN: Mapping[str, set[str]] = {
+    "": {"server"},
+    "gate": {"server", "hub"},
+    "verify": {"server", "hub", "_ext"},
+    "bench": {"server", "_ext"},
+    "server": {"_ext"},
+}
 
 
 def includes(text: str) -> Iterator[tuple[str, str]]:
@@ -120,7 +129,10 @@ def relative(paths: list[Path]) -> list[str]:
 
 CPP_FILES = sources("src/lily_ext/**/*.h", "src/lily_ext/**/*.cpp")
 PACKAGE_FILES = sources("python/lily/**/*.py")
-WRITTEN_FILES = CPP_FILES + PACKAGE_FILES + sources("tests/**/*.py", "examples/**/*.py", "benchmarks/**/*.py")
+TOOLCHAIN_FILES = sources("metal/toolchain/**/*.py")
+METAL_FILES = TOOLCHAIN_FILES + sources("metal/**/*.h", "metal/**/*.cpp", "metal/**/*.metal")
+OTHER_FILES = sources("tests/**/*.py", "examples/**/*.py", "benchmarks/**/*.py")
+WRITTEN_FILES = CPP_FILES + PACKAGE_FILES + METAL_FILES + OTHER_FILES
 
 
 def test_there_is_a_house() -> None:
@@ -138,6 +150,12 @@ def test_includes(path: Path) -> None:
 def test_imports(path: Path) -> None:
     module = ".".join(path.relative_to(ROOT / "python" / "lily").with_suffix("").parts)
     assert python_breaches(module, path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("path", TOOLCHAIN_FILES, ids=relative(TOOLCHAIN_FILES))
+def test_the_toolchain_needs_nothing_but_python(path: Path) -> None:
+    names = {name.split(".")[0] for name in imports(f"toolchain.{path.stem}", path.read_text(encoding="utf-8"))}
+    assert names <= set(sys.stdlib_module_names) | {"toolchain"}
 
 
 @pytest.mark.parametrize("path", WRITTEN_FILES, ids=relative(WRITTEN_FILES))

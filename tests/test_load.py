@@ -16,7 +16,7 @@ import pytest
 
 import lily
 from lily import Engine, _ext
-from lily.errors import CheckpointError, DeviceError, InvalidInput, UnsupportedCheckpoint
+from lily.errors import CheckpointError, DeviceError, InvalidInput, OutOfMemory, UnsupportedCheckpoint
 from lily.sampling import GREEDY
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
@@ -69,6 +69,18 @@ def test_devices(tiny: Path, isa: str) -> None:
         assert np.isfinite(engine.prefill(session, PROMPT).logits).all()
 
 
+def test_an_instruction_set_of_the_environment(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = _ext.instruction_sets()
+    monkeypatch.setenv("LILY_ISA", known[-1])
+    with Engine.load(tiny, max_context=64) as engine:
+        assert engine.info["instruction_set"] == known[-1]
+    monkeypatch.setenv("LILY_ISA", "zz")
+    with pytest.raises(DeviceError, match=rf"'zz' of LILY_ISA in the environment is not .*: {', '.join(known)}$"):
+        Engine.load(tiny, max_context=64)
+    with Engine.load(tiny, device=f"cpu:{known[0]}", max_context=64) as engine:  # what is asked for in the call wins
+        assert engine.info["instruction_set"] == known[0]
+
+
 @pytest.mark.parametrize("device", ["metal", "metal:host", "metal:cuda"])
 def test_metal_is_not_in_this_version(tiny: Path, device: str) -> None:
     with pytest.raises(DeviceError, match=rf"'{device}' is not built into this version"):
@@ -91,6 +103,7 @@ def test_unknown_devices_are_refused(tiny: Path, device: str) -> None:
         ({"max_context": 262_145}, "positions for at most 262144"),
         ({"threads": 0}, "threads is 0"),
         ({"threads": True}, "threads is True"),
+        ({"threads": 1025}, "threads is 1025; expected a whole number from 1 to 1024"),
         ({"device": 7}, "device is a int"),
     ],
 )
@@ -104,6 +117,32 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
         Engine.load(tmp_path / "nothing-here")
     with pytest.raises(CheckpointError):
         Engine.load(tmp_path)
+
+
+def test_a_relative_path_may_be_left(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tiny.parent)
+    with Engine.load(tiny.name, max_context=64) as engine:
+        monkeypatch.chdir(tmp_path)
+        assert engine.score(PROMPT).log_probs.shape == (10,)
+        assert engine.generate([{"role": "user", "content": "a"}], 1).finish_reason
+        assert engine.info["path"] == str(tiny)
+
+
+@pytest.mark.parametrize("path", [None, 5, b"tiny", "", "~nobody-has-this-name/x"])
+def test_what_is_no_path(path: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"the model is .*; |the model is an empty string"):
+        Engine.load(path)
+
+
+def test_no_room_to_map_is_out_of_memory(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under ulimit -v the safetensors library is the first to ask."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise MemoryError("Cannot allocate memory (os error 12)")
+
+    monkeypatch.setattr("lily.shards.safe_open", refuse)
+    with pytest.raises(OutOfMemory, match=r"mapping [\d,]+ bytes found no room .*raise the limit \(ulimit -v\)"):
+        Engine.load(tiny)
 
 
 def copy_without(tiny: Path, target: Path, *names: str) -> Path:

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <system_error>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -48,6 +49,7 @@ using Ids = ArrayArgument<std::int32_t>;
 using Halves = ArrayArgument<std::uint16_t>;
 using Floats = ArrayArgument<float>;
 using Dict = nb::typed<nb::dict, nb::str, nb::any>;
+using Claim = std::optional<std::uint64_t>;
 using Progress = std::optional<nb::typed<nb::callable, nb::object(std::int64_t, std::int64_t)>>;
 using Record = std::tuple<std::string, std::int64_t, std::int64_t, std::string, std::vector<std::int64_t>>;
 using Arrays = nb::typed<nb::sequence, Numpy<std::uint8_t>>;
@@ -96,9 +98,14 @@ void translate(const std::exception_ptr &thrown, void *) {
         set_error(overflow.kind(), overflow.what(), overflow.needed(), overflow.limit());
     } catch (const Error &error) {
         set_error(error.kind(), error.what());
+    } catch (const std::system_error &error) {
+        const std::string message = std::string("the system refused a lock or a thread (") + error.what() +
+                                    "); ask for fewer threads, or raise the limits of this process (ulimit -u, "
+                                    "ulimit -v)";
+        set_error(ErrorKind::device, message.c_str());
     } catch (const std::bad_alloc &) {
         set_error(ErrorKind::out_of_memory, "the system gave no more memory; close sessions, lower max_context or top, "
-                                            "or end other programs");
+                                            "end other programs, or raise a limit of this process (ulimit -v)");
     }
 }
 
@@ -410,7 +417,8 @@ void bind_probe(nb::module_ &module) {
             "head",
             [](Probe &probe, Dict weights, float eps, Halves x) {
                 HostReader reader;
-                return numpy_of<float>(probe.head(reader.fields(weights), eps, reader.array(x, "x")));
+                auto [logits, token] = probe.head(reader.fields(weights), eps, reader.array(x, "x"));
+                return std::tuple(numpy_of<float>(std::move(logits)), numpy_of<std::int32_t>(std::move(token)));
             },
             "weights"_a, "eps"_a, "x"_a);
 }
@@ -440,6 +448,7 @@ void bind_session(nb::module_ &module) {
                  return numpy_of(std::move(logits), {count});
              })
         .def("cancel", &Session::cancel, "wanted"_a = true)
+        .def("claim", &Session::claim, Release())
         .def("close", &Session::close, Release())
         .def("snapshot", &Session::snapshot, Release())
         .def("restore", &Session::restore, "snapshot"_a, Release())
@@ -486,12 +495,12 @@ void bind_engine(nb::module_ &module) {
         .def("session", &Engine::session, Release())
         .def(
             "prefill",
-            [](Engine &engine, Session &session, Ids tokens, Progress progress) {
+            [](Engine &engine, Session &session, Ids tokens, Progress progress, Claim claim) {
                 const std::vector<std::int32_t> ids = ids_of(tokens);
-                unlocked([&] { engine.prefill(session, ids, between(progress)); });
+                unlocked([&] { engine.prefill(session, ids, between(progress), claim); });
             },
-            "session"_a, "tokens"_a, "progress"_a = nb::none())
-        .def("step", &Engine::step, "session"_a, "sampler"_a, Release())
+            "session"_a, "tokens"_a, "progress"_a = nb::none(), "claim"_a = nb::none())
+        .def("step", &Engine::step, "session"_a, "sampler"_a, "claim"_a = nb::none(), Release())
         .def(
             "forward",
             [](Engine &engine, Ids tokens, Progress progress) {
@@ -585,6 +594,10 @@ void bind_encoder(nb::module_ &module) {
 NB_MODULE(_ext, module) {
     module.doc() = "The compiled part of lily. Private: use the classes of lily.";
     nb::register_exception_translator(lily::translate);
+    // What is alive when Python ends is no leak: a forked child leaves the objects of its parent alone, and programs
+    // exit in the middle of a decode. nanobind would list them on stderr.
+    nb::set_leak_warnings(false);
+    module.attr("MAX_THREADS") = lily::kMaxThreads;
     module.def("instruction_sets", &lily::instruction_sets, "Instruction sets that this machine can run, best first.");
     module.def("usable_cpus", &lily::usable_cpus, "Processors that this process may use.");
     lily::bind_session(module);

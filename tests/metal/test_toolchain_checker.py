@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from toolchain import lint
 
 from metal.clang import needs_clang
 from metal.executor import Buffer, KernelError, Module
+from toolchain import lint
 
 pytestmark = needs_clang
 HERE = Path(__file__).parent
@@ -99,7 +99,7 @@ def test_reports_do_not_depend_on_the_order_of_lanes(bugs: Module) -> None:
     try:
         for order in (0, 1, 7):
             bugs.set(order=order)
-            with pytest.raises(KernelError, match="race|nobody wrote"):
+            with pytest.raises(KernelError, match=r"race|nobody wrote"):
                 run(bugs, "missing_barrier", [floats(), floats()], 64, 64)
             run(bugs, "simd_with_barrier", [floats(), floats()], 32, 32)
     finally:

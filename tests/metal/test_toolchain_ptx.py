@@ -1,5 +1,5 @@
-"""PTX of the sample kernels: that it is made, with the names and the memory that a driver relies on. Running it takes an
-NVIDIA GPU and is not done here."""
+"""PTX of the sample kernels: that it is made, with the names and the memory that a driver relies on. Running it takes
+an NVIDIA GPU and is not done here."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
-from toolchain import MslError, compile_kernels
-from toolchain.ptx import find_libdevice, lower
 
 from metal.clang import needs_clang
+from toolchain import MslError, compile_kernels
+from toolchain.ptx import find_libdevice, lower
 
 KERNELS = Path(__file__).parent / "kernels"
 IR = """\

@@ -9,6 +9,7 @@
 #include <cstring>
 
 thread_local Threadgroup *running;
+thread_local uint32_t msl_current_lane;
 
 namespace {
 
@@ -134,6 +135,11 @@ Lane *pick(Threadgroup &group, const Lane &from) {
     }
 }
 
+void enter(Threadgroup &group, Lane &lane) {
+    group.current = &lane;
+    msl_current_lane = lane.lane;
+}
+
 void start(Threadgroup &group, Lane &lane) {
     lane.started = true;
     lane.stack = msl_new_fiber(group.stacks + lane.index * group.stack_stride + group.stack_bytes);
@@ -167,6 +173,7 @@ void ready_lanes(Threadgroup &group) {
         Simdgroup &simdgroup = group.simdgroups[s];
         simdgroup.alive = simdgroup.ready = lanes >= simdgroup_size ? ~0u : (1u << lanes) - 1;
         simdgroup.waiting = 0;
+        simdgroup.matrices = 0;
     }
     for (int i = 0; i < group.lane_count; i++) {
         group.lanes[i].started = false;
@@ -227,7 +234,7 @@ void block(Threadgroup &group) {
     if (from == to) {
         return;
     }
-    group.current = to;
+    enter(group, *to);
     group.stats.switches++;
     if (!to->started) {
         start(group, *to);
@@ -251,7 +258,7 @@ extern "C" void msl_fiber_main() {
             complete(group, simdgroup, simdgroup.waiting); // the rest was waiting for us
         }
         Lane *next = pick(group, lane);
-        group.current = next;
+        enter(group, *next);
         if (next->started) {
             group.stats.switches++;
             msl_switch(&abandoned, next->stack);
@@ -278,7 +285,7 @@ bool run_threadgroup(Threadgroup &group, const msl_launch &launch, uint32_t x, u
     group.stats.switches++;
     const int last = group.lane_count - 1;
     const int first = group.random ? static_cast<int>(random_number(group) % static_cast<uint32_t>(last + 1)) : 0;
-    group.current = &group.lanes[group.reverse ? last : first];
+    enter(group, group.lanes[group.reverse ? last : first]);
     start(group, *group.current);
     msl_switch(&group.caller_stack, group.current->stack);
     if (group.memory_used > group.stats.tgmem) {

@@ -10,6 +10,7 @@
 constexpr int simdgroup_size = 32;
 constexpr int max_threads = 1024;
 constexpr uint32_t threadgroup_memory_limit = 32768;
+constexpr int max_matrices = 512; // of a simdgroup at once
 constexpr int max_variables = 64; // of a kernel; MAX_VARIABLES of metal/toolchain/threadgroup.py
 
 // What a lane asks of its simdgroup.
@@ -27,7 +28,7 @@ enum class Op : uint8_t {
     matrix
 };
 
-struct alignas(64) Lane { // one line of the cache
+struct alignas(64) Lane {       // one line of the cache
     void *stack = nullptr;      // saved stack pointer
     const void *site = nullptr; // code address of what it waits at
     uint64_t in[2] = {}, out = 0;
@@ -41,6 +42,7 @@ struct alignas(64) Lane { // one line of the cache
 
 struct Simdgroup {
     uint32_t alive = 0, ready = 0, waiting = 0; // masks of lanes
+    int matrices = 0;                           // that live, for simdgroup_matrix
     Lane *lanes = nullptr;
 };
 
@@ -68,6 +70,7 @@ struct Threadgroup {
     uint32_t memory_used = 0, argument_offset[8];
     uint32_t variable_offset[max_variables]; // plus 1; 0: not handed out yet
     alignas(64) char memory[2 * threadgroup_memory_limit];
+    float matrices[simdgroup_size][max_matrices][64];
 
     msl_stats stats{};
     bool failed = false;
@@ -76,6 +79,8 @@ struct Threadgroup {
 
 // The threadgroup that the calling thread runs.
 extern thread_local Threadgroup *running;
+// Its lane that runs, for metal/compat/msl/host.h.
+extern "C" thread_local uint32_t msl_current_lane;
 
 // Runs one threadgroup to its end. False: `error` says why.
 bool run_threadgroup(Threadgroup &group, const msl_launch &launch, uint32_t x, uint32_t y, uint32_t z);

@@ -34,7 +34,7 @@ class MetalBackend final : public Backend {
 
     ~MetalBackend() override {
         try {
-            stream_.wait();
+            stream_.wait(0);
         } catch (const Error &) { // nobody is left to be told
         }
     }
@@ -91,7 +91,8 @@ class MetalBackend final : public Backend {
 
     void begin() override { stream_.begin(); }
     void commit() override { stream_.commit(); }
-    void wait() override { stream_.wait(); }
+    void wait(std::size_t left) override { stream_.wait(left); }
+    bool asynchronous() const override { return true; }
 
     void embed(const EmbedWeights &weights, const Tensor &ids, const Tensor &x) override {
         contract_.embed(weights, ids, x);
@@ -134,9 +135,9 @@ class MetalBackend final : public Backend {
         encode_classify(stream_, scratch(), weights, x, starts, borders, logits, sensitivity);
     }
 
-    void head(const HeadWeights &weights, const Tensor &x, const Tensor &logits) override {
-        contract_.head(weights, x, logits);
-        encode_head(stream_, scratch(), weights, x, logits);
+    void head(const HeadWeights &weights, const Tensor &x, const Tensor &logits, const Tensor &token) override {
+        contract_.head(weights, x, logits, token);
+        encode_head(stream_, scratch(), weights, x, logits, token);
     }
 
     void norm(const Tensor &x, const Tensor &weight, float eps, const Tensor &y) override {
@@ -186,7 +187,7 @@ class MetalBackend final : public Backend {
 std::unique_ptr<Backend> make_backend(const std::string &device, const std::vector<std::string> &kernels,
                                       const std::string &order, int threads) {
     if (device == "metal") {
-        return std::make_unique<MetalBackend>(open_apple(), threads);
+        return std::make_unique<MetalBackend>(open_apple(kernels), threads);
     }
     if (device == "metal:host") {
         return std::make_unique<MetalBackend>(open_host(kernels, order, threads), threads);

@@ -174,8 +174,8 @@ void Stream::commit() {
     running_.push_back(std::move(open_));
 }
 
-void Stream::wait() {
-    while (!running_.empty()) {
+void Stream::wait(std::size_t left) {
+    while (running_.size() > left) {
         const std::unique_ptr<CommandBuffer> oldest = std::move(running_.front());
         running_.pop_front();
         oldest->wait();
