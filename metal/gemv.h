@@ -23,7 +23,8 @@ inline void stage_row(device const bfloat *x, device const float *gain, bool nor
     }
     float squares = 0;
     for (uint c = thread_index; c < cols / 4; c += kGemvThreads) {
-        const float4 value = float4(from[c]);
+        to[c] = from[c];
+        const float4 value = float4(to[c]);
         squares += dot(value, value);
     }
     squares = simd_sum(squares);
@@ -36,7 +37,7 @@ inline void stage_row(device const bfloat *x, device const float *gain, bool nor
     const float scale = rsqrt(total / float(cols) + eps);
     device const float4 *gains = (device const float4 *)gain;
     for (uint c = thread_index; c < cols / 4; c += kGemvThreads)
-        to[c] = bfloat4(float4(from[c]) * scale * gains[c]);
+        to[c] = bfloat4(float4(to[c]) * scale * gains[c]); // its own ones
     threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 
