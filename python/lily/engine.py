@@ -76,8 +76,8 @@ class Engine:
     ) -> Engine:
         """Opens the checkpoint in a folder, or in a repository of the hub (downloaded once), and readies the device.
 
-        device        "auto", "cpu" or "metal"; "cpu:avx2" forces one instruction set; "metal:host" runs the Metal kernels
-                      on the CPU, slowly, for tests
+        device        "auto", "cpu" or "metal"; "cpu:avx2" forces one instruction set; "metal:host" runs the kernels
+                      of Metal on the CPU, slowly, for tests
         max_context   tokens a session can hold; every session reserves its memory for all of them
         threads       None is one for each CPU this process may use (affinity and cgroup quota)
         revision      of a repository; None is the pinned one
@@ -296,8 +296,8 @@ class Engine:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes by use: weights_mapped (file pages, shared and reclaimable), weights_copied (of them, to the device, which
-        could not read them where they lie), weights_converted, scratch, sessions."""
+        """Bytes by use: weights_mapped (file pages, shared and reclaimable), weights_copied (of them, to a device that
+        cannot read them where they lie), weights_converted, scratch, sessions."""
         return self._inner.memory()
 
     def close(self) -> None:

@@ -59,20 +59,10 @@ double log_sum_exp(std::span<const float> logits) {
 } // namespace
 
 std::unique_ptr<Backend> open_device(const DeviceOptions &options) {
-#if defined(__APPLE__)
-    const std::string best = "metal";
-#else
-    const std::string best = "cpu";
-#endif
-    const std::string name = options.name == "auto" ? best : options.name;
-    if (name == "cpu") {
+    if (options.name == "cpu") {
         return cpu::make_backend(options.isa, options.threads);
     }
-    if (name != "metal" && name != "metal:host" && name != "metal:cuda") {
-        throw Error(ErrorKind::device,
-                    "there is no device '" + name + "', expected auto, cpu, metal, metal:host or metal:cuda");
-    }
-    return metal::make_backend(name, options.kernels, options.isa,
+    return metal::make_backend(options.name, options.kernels, options.isa,
                                options.threads == 0 ? usable_cpus() : options.threads);
 }
 

@@ -20,9 +20,9 @@
 namespace lily {
 
 struct DeviceOptions {
-    std::string name = "auto"; // "cpu", "metal", "metal:host", "metal:cuda", or "auto" for the best one
-    std::string isa;           // the instruction set of the CPU, or the order of metal:host; "" leaves the choice
-    int threads = 0;           // of the host; 0 for one a usable processor
+    std::string name = "cpu"; // or "metal", "metal:host", "metal:cuda"
+    std::string isa;          // the instruction set of the CPU, or the order of metal:host; "" leaves the choice
+    int threads = 0;          // of the host; 0 for one a usable processor
     std::vector<std::string> kernels; // files that metal:host and metal:cuda load: see metal/drivers.h
 };
 

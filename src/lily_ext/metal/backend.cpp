@@ -29,8 +29,8 @@ const DeviceBuffer &of_device(const Buffer &buffer) {
 
 class MetalBackend final : public Backend {
   public:
-    MetalBackend(std::unique_ptr<Device> device, int threads)
-        : device_(std::move(device)), threads_(threads), stream_(*device_) {}
+    MetalBackend(std::unique_ptr<Device> device, int threads, std::vector<DispatchRecord> *records = nullptr)
+        : device_(std::move(device)), threads_(threads), stream_(*device_, records) {}
 
     ~MetalBackend() override {
         try {
@@ -196,7 +196,11 @@ std::unique_ptr<Backend> make_backend(const std::string &device, const std::vect
         return std::make_unique<MetalBackend>(open_cuda(kernels), threads);
     }
     throw Error(ErrorKind::device,
-                "there is no device '" + device + "', expected 'metal', 'metal:host' or 'metal:cuda'");
+                "there is no device '" + device + "', expected cpu, metal, metal:host or metal:cuda");
+}
+
+std::unique_ptr<Backend> make_counter(std::vector<DispatchRecord> *records) {
+    return std::make_unique<MetalBackend>(open_counting(), 1, records);
 }
 
 } // namespace lily::metal

@@ -138,7 +138,7 @@ void Dispatch::finish(Size groups, Size threads, const Tensor *indirect) {
         commands.dispatch(groups, threads);
     }
     if (stream_.records_ != nullptr) {
-        DispatchRecord record{kernel_, groups, threads, barrier, indirect != nullptr, {}};
+        DispatchRecord record{kernel_, groups, threads, stream_.commits_, barrier, indirect != nullptr, {}};
         for (const Argument &argument : arguments_) {
             record.traffic.push_back(argument.traffic);
         }
@@ -171,6 +171,7 @@ void Stream::begin() {
 
 void Stream::commit() {
     open_->commit();
+    ++commits_;
     running_.push_back(std::move(open_));
 }
 
