@@ -1,4 +1,6 @@
-"""A chat in the terminal on one session: each turn reads only what the session does not hold yet.
+"""A chat in the terminal on one session: a turn reads only what the session does not hold yet, where the new prompt
+begins with what it holds. After each answer stands how much was held, and if nothing was, why not: an answer that was
+cut off, or thinking that the template leaves out of earlier turns, makes another prompt of the same conversation.
 
 Run: python examples/chat.py MODEL
 """
@@ -30,6 +32,8 @@ def main() -> None:
                 print(piece.text, end="", flush=True)
                 if piece.stats is not None:
                     print(f"\n[{piece.stats.cached_tokens} of {piece.stats.prompt_tokens} prompt tokens were held]")
+                    if piece.stats.cache_miss is not None:
+                        print(f"[read from the start: {piece.stats.cache_miss}]")
             messages.append({"role": "assistant", "content": answer})
 
 

@@ -86,6 +86,13 @@ def test_a_conversation() -> None:
         assert template.encode(messages, thinking=thinking) == ids(template.render(messages, thinking=thinking))
 
 
+@pytest.mark.parametrize("thinking", ["off", "", 0, 1])
+def test_thinking_is_a_bool(thinking: Any) -> None:
+    for call in (template.encode, template.render):
+        with pytest.raises(InvalidInput, match=r"thinking is .*; expected True or False"):
+            call([user("Hi")], thinking=thinking)
+
+
 texts = st.lists(st.one_of(st.text(), st.sampled_from([*CONTROL, "<|im", "_end|>", "\U000f0000"])), max_size=6)
 
 

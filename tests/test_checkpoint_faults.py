@@ -56,20 +56,16 @@ def replaced(name: str, dtype: str, shape: list[int], size: int) -> Callable[[di
 
 
 AGAIN = "download or convert again"
-tensors(
-    "missing", lambda t: t.pop(NORM), CheckpointError, f"1 tensors are missing ('{NORM}')", "expected exactly", AGAIN
-)
+tensors("missing", lambda t: t.pop(NORM), CheckpointError, f"1 tensor missing ('{NORM}')", "expected exactly", AGAIN)
 tensors(
     "unknown",
     replaced("language_model.bias", "BF16", [1], 2),
     CheckpointError,
-    "1 are unknown",
+    "1 tensor unknown",
     "expected exactly",
     AGAIN,
 )
-tensors(
-    "no_codes", lambda t: t.pop(QUERY + ".weight"), CheckpointError, "1 tensors are missing", "expected exactly", AGAIN
-)
+tensors("no_codes", lambda t: t.pop(QUERY + ".weight"), CheckpointError, "1 tensor missing", "expected exactly", AGAIN)
 tensors("norm_shape", replaced(NORM, "BF16", [65], 130), CheckpointError, "[65]", "expected [64]", ONE)
 tensors("norm_f16", replaced(NORM, "F16", [64], 128), UnsupportedCheckpoint, "is F16", "expected BF16 or F32", CONVERT)
 tensors(
@@ -168,9 +164,7 @@ def one_matrix_is_bf16(folder: Path) -> None:
     edit_tensors(folder / WEIGHTS, change)
 
 
-@TABLE.fault(
-    CheckpointError, "8 tensors are missing ('language_model.model.layers.0.mlp.gate.weight', ", ", ...)", AGAIN
-)
+@TABLE.fault(CheckpointError, "8 tensors missing ('language_model.model.layers.0.mlp.gate.weight', ", ", ...)", AGAIN)
 def experts_of_layer_0_missing(folder: Path) -> None:
     edit_tensors(folder / WEIGHTS, lambda t: [t.pop(name) for name in list(t) if ".layers.0.mlp." in name])
 
@@ -284,7 +278,7 @@ def weight_map(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], N
 
 
 SECOND = "model-00002-of-00002.safetensors"
-sharded("missing", lambda f: (f / SECOND).unlink(), "found 1 files", f"expected {SECOND}", "again")
+sharded("missing", lambda f: (f / SECOND).unlink(), "found 1 file,", f"expected {SECOND}", "again")
 sharded(
     "twice", lambda f: shutil.copy(f / SECOND, f / "model-old.safetensors"), "too, expected it once", "once", "remove"
 )

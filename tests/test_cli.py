@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -108,7 +109,7 @@ def test_generate_raw_quiet_and_from_standard_input(
     options = ["generate", "--model", tiny, "--max-tokens", 8, "--temperature", 0, "--raw", "--quiet"]
     assert run(*options, "A lily is") == 0
     assert capsys.readouterr() == (expected, "")
-    monkeypatch.setattr("sys.stdin", io.StringIO("A lily is"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"A lily is")))
     assert run(*options, "-") == 0
     assert capsys.readouterr() == (expected, "")
 
@@ -213,6 +214,88 @@ def test_a_reader_that_leaves_is_no_traceback(tiny: Path) -> None:
     with child.stderr as errors:
         assert errors.read() == ""
     assert child.wait(60) == 1
+
+
+def shell(redirection: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """The command with its streams as a shell leaves them."""
+    command = shlex.join([sys.executable, "-m", "lily", *map(str, arguments)])
+    return subprocess.run(
+        ["/bin/sh", "-c", f"exec {command} {redirection}"], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.parametrize("command", [["info"], ["generate", "--max-tokens", "2", "--model"], ["gate"]])
+def test_closed_streams(command: list[str], tiny: Path, tmp_path: Path) -> None:
+    target = tmp_path / "text"
+    target.write_text("a text")
+    words = [*command, target if command == ["gate"] else tiny, *(["Hi"] if command[0] == "generate" else [])]
+    for harmless in ("<&-", "2>&-", "2>/dev/full", "<&- 2>&-"):
+        done = shell(harmless, *words)
+        assert (done.returncode, done.stdout != "") == (0, True), harmless
+    done = shell(">&-", *words)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("lily: standard output is closed, expected a place for the result")
+    done = shell("<&- >&- 2>&-", *words)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+    done = shell(">/dev/full", *words)
+    assert (done.returncode, done.stderr) == (1, "lily: [Errno 28] No space left on device\n")
+
+
+@pytest.mark.parametrize("command", [["generate", "--model", "m", "-"], ["gate", "-"]])
+def test_standard_input(
+    command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = shell("<&-", *command)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("lily: standard input is closed, expected a text there")
+    for data, words in ((b"J\xe9", "standard input is not UTF-8: byte 1 is 0xe9"), (b"abcde", "more than 4 bytes")):
+        monkeypatch.setattr("lily.console.MAX_INPUT_BYTES", 4)
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+        assert run(*command) == 1
+        assert words in capsys.readouterr().err
+
+
+def test_wrong_words_of_a_command_are_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, message in (
+        (["generate", "--model", "m", "--raw", "--system", "s", "-"], "--system belongs to the chat template"),
+        (["generate", "--model", "m", "--seed", "abc", "Hi"], "argument --seed: 'abc' is no whole number from 0"),
+        (["generate", "--model", "m", "--seed", "9" * 5000, "Hi"], "is no whole number from 0"),
+    ):
+        with pytest.raises(SystemExit) as caught:
+            run(*words)
+        printed = capsys.readouterr().err
+        assert caught.value.code == 2
+        assert printed.startswith("usage: lily generate")
+        assert message in printed
+
+
+def test_ctrl_c_is_not_lost_in_an_import(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """numpy turns a KeyboardInterrupt into an ImportError."""
+
+    def importing(*_: object, **__: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ImportError("the C-extensions failed") from None
+
+    monkeypatch.setattr("lily.info.report", importing)
+    assert run("info", tiny) == 130
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_during_the_imports_is_code_130() -> None:
+    code = """
+import sys
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "lily.cli":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+from lily.__main__ import main
+sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_a_terminal_without_unicode(tiny: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,24 @@ small_file(
     "decoder", lambda t: t.update(added_tokens_decoder={"999": {"content": "<|im_end|>"}}), TOKENIZER,
     "has id 999", "at most 319", TAKE,
 )  # fmt: skip
+small_file(
+    "digits", lambda t: t.update(added_tokens_decoder={"9" * 5000: {"content": "<|im_end|>"}}), TOKENIZER,
+    "has the key '999", "expected a token id", TAKE,
+)  # fmt: skip
+
+
+@TABLE.fault(CheckpointError, "tokenizer.json: found no readable regular file", "expected a tokenizer", TAKE)
+def tokenizer_is_a_pipe(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    os.mkfifo(folder / "tokenizer.json")
+
+
+@TABLE.fault(CheckpointError, "found no readable regular file", "expected a JSON file", "again")
+def generation_config_is_a_device(folder: Path) -> None:
+    (folder / GENERATION).unlink()
+    (folder / GENERATION).symlink_to("/dev/zero")
+
+
 TABLE.case(
     "tokenizer_cut",
     lambda f: (f / "tokenizer.json").write_text('{"a'),

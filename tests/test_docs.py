@@ -74,6 +74,7 @@ def test_python_of_the_docs(folder: Path, block: str) -> None:
 def test_example_chat(folder: Path) -> None:
     output = run(folder, str(ROOT / "examples/chat.py"), "tiny", "--max-tokens", "4", stdin="Hello\nAnd then?\n")
     assert output.count("prompt tokens were held") == 2
+    assert output.count("[read from the start: position ") == 1  # an answer cut off at 4 tokens is not what was read
 
 
 def test_example_choose(folder: Path) -> None:

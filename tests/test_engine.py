@@ -167,11 +167,20 @@ def test_a_full_session_overflows_and_stays_usable(tiny: Path) -> None:
         ([2**40], r"tokens\[0\] is 1099511627776"),
         ([2**70], "expected one row of integers"),
         ([1.5], "type float64"),
-        ([True], "type bool"),
+        ([True], r"tokens\[0\] is True; expected an int"),
+        ([1, True], r"tokens\[1\] is True; expected an int"),
+        ((1, np.True_), r"tokens\[1\] is np.True_; expected an int"),
+        (np.array([True]), "type bool"),
+        (np.True_, "type bool"),
+        (b"abc", "tokens is a bytes"),
+        (bytearray(b"abc"), "tokens is a bytearray"),
+        ({1, 2}, "tokens is a set; expected one row of integers"),
+        ((token for token in (1, 2)), "tokens is a generator; expected one row of integers"),
         ([[1, 2]], r"shape \[1, 2\]"),
         ([[1], [2, 3]], "cannot be read as one row"),
         ("hello", r"engine\.tokenizer\.encode"),
-        (5, r"shape \[\]"),
+        (5, "tokens is a int; expected one row of integers"),
+        (np.int32(5), r"shape \[\]"),
         (None, "expected one row of integers"),
         ([], "no tokens"),
     ],
@@ -186,6 +195,17 @@ def test_tokens_that_are_none_are_refused(engine: Engine, tokens: Any, words: st
             with pytest.raises(InvalidInput, match=words):
                 call()
         assert session.position == 0
+
+
+def test_a_progress_that_is_no_function(engine: Engine, tiny: Path) -> None:
+    with engine.session() as session:
+        for call in (
+            lambda: engine.prefill(session, PROMPT, progress=5),  # type: ignore[arg-type]
+            lambda: engine.stream("a", progress=5),  # type: ignore[arg-type]
+            lambda: Engine.load(tiny, progress=5),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(InvalidInput, match="progress is 5; expected a function of two numbers"):
+                call()
 
 
 def test_forward_agrees_with_prefill(engine: Engine) -> None:

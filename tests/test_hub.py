@@ -88,7 +88,7 @@ def test_a_folder_is_itself(sound: Path, cache: Path, no_network: None, monkeypa
     assert hub.locate(sound) == sound
     assert hub.locate(str(sound), offline=True) == sound
     monkeypatch.chdir(sound.parent)
-    assert hub.locate("files") == Path("files")
+    assert hub.locate("files") == sound
     monkeypatch.setenv("HOME", str(sound.parent))
     assert hub.locate("~/files") == sound
 
@@ -98,7 +98,7 @@ def test_a_folder_named_like_a_repository_wins(
 ) -> None:
     shutil.copytree(sound, tmp_path / REPO)
     monkeypatch.chdir(tmp_path)
-    assert hub.locate(REPO) == Path(REPO)
+    assert hub.locate(REPO) == tmp_path / REPO
 
 
 def test_a_folder_has_no_revision(sound: Path) -> None:
@@ -123,6 +123,27 @@ def test_a_path_object_is_never_a_repository(cache: Path, no_network: None) -> N
     missing = hub.locate(Path(REPO))
     with pytest.raises(CheckpointError, match="found nothing there"):
         open_checkpoint(missing)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (None, "the model is a NoneType; expected a str or a pathlib.Path"),
+        (5, "the model is a int; expected a str"),
+        (b"tiny", "the model is a bytes; expected a str"),
+        ("~nobody-has-this-name/x", "no home folder is known for ~nobody-has-this-name; write the path out"),
+    ],
+)
+def test_what_is_no_name(model: Any, words: str, cache: Path, no_network: None) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        hub.locate(model)
+
+
+@pytest.mark.parametrize("revision", [5, b"main", ""])
+def test_what_is_no_revision(revision: Any, cache: Path, no_network: None) -> None:
+    for call in (hub.locate, hub.fetch, hub.download_size):
+        with pytest.raises(InvalidInput, match=r"revision is .*, expected a commit, branch or tag"):
+            call(REPO, revision)
 
 
 def test_an_empty_name() -> None:
@@ -185,6 +206,18 @@ def test_switches(value: str, expected: bool, cache: Path, monkeypatch: pytest.M
     assert hub.is_offline(True) is True
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert hub.is_offline(False) is True
+
+
+@pytest.mark.parametrize("offline", ["no", "", 0, 1])
+def test_offline_is_a_bool(offline: Any, sound: Path, cache: Path, no_network: None) -> None:
+    for call in (
+        lambda: hub.is_offline(offline),
+        lambda: hub.locate(sound, offline=offline),
+        lambda: hub.fetch(REPO, offline=offline),
+        lambda: hub.download_size(REPO, offline=offline),
+    ):
+        with pytest.raises(InvalidInput, match=r"offline is .*; expected True or False"):
+            call()
 
 
 def test_a_switch_that_is_no_switch(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

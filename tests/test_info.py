@@ -116,6 +116,24 @@ def test_a_report_of_a_folder(tmp_path: Path) -> None:
     assert "fits      yes, up to a context of 262,144" in text
 
 
+def test_a_context_beyond_the_positions_does_not_fit(tmp_path: Path) -> None:
+    answer = info.fit(262_145, available=1 << 50)
+    assert not answer.fits
+    assert (answer.missing, answer.largest_context, answer.positions) == (0, 262_144, 262_144)
+    found = info.report(write_checkpoint(tmp_path / "model", SMALL), max_context=300_000)
+    assert not found["fit"]["fits"]
+    expected = "fits      no, the model has positions for 262,144 tokens; a context of 262,144 would fit"
+    assert expected in info.lines(found)
+
+
+def test_a_folder_is_no_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.socket.connect", lambda *args: pytest.fail("the network was used"))
+    folder = write_checkpoint(tmp_path / "model", SMALL)
+    for model in (folder, str(folder)):
+        with pytest.raises(InvalidInput, match=r"download asks the hub, and .*model is a folder on this machine"):
+            info.report(model, download=True)
+
+
 def test_a_report_of_the_default_model_needs_no_network(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.socket.connect", lambda *args: pytest.fail("the network was used"))
     found = info.report()
@@ -147,3 +165,8 @@ def test_a_model_that_does_not_fit_is_worded(empty_cache: Path, monkeypatch: pyt
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no such folder"):
         info.report(str(tmp_path / "missing"))
+
+
+def test_download_is_a_bool(tiny: Path) -> None:
+    with pytest.raises(InvalidInput, match="download is 'no'; expected True or False"):
+        info.report(tiny, download="no")  # type: ignore[arg-type]

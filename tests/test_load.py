@@ -16,7 +16,7 @@ import pytest
 
 import lily
 from lily import Engine, _ext
-from lily.errors import CheckpointError, DeviceError, InvalidInput, UnsupportedCheckpoint
+from lily.errors import CheckpointError, DeviceError, InvalidInput, OutOfMemory, UnsupportedCheckpoint
 from lily.sampling import GREEDY
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
@@ -104,6 +104,32 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
         Engine.load(tmp_path / "nothing-here")
     with pytest.raises(CheckpointError):
         Engine.load(tmp_path)
+
+
+def test_a_relative_path_may_be_left(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tiny.parent)
+    with Engine.load(tiny.name, max_context=64) as engine:
+        monkeypatch.chdir(tmp_path)
+        assert engine.score(PROMPT).log_probs.shape == (10,)
+        assert engine.generate([{"role": "user", "content": "a"}], 1).finish_reason
+        assert engine.info["path"] == str(tiny)
+
+
+@pytest.mark.parametrize("path", [None, 5, b"tiny", "", "~nobody-has-this-name/x"])
+def test_what_is_no_path(path: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"the model is .*; |the model is an empty string"):
+        Engine.load(path)
+
+
+def test_no_room_to_map_is_out_of_memory(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under ulimit -v the safetensors library is the first to ask."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise MemoryError("Cannot allocate memory (os error 12)")
+
+    monkeypatch.setattr("lily.shards.safe_open", refuse)
+    with pytest.raises(OutOfMemory, match=r"mapping [\d,]+ bytes found no room .*raise the limit \(ulimit -v\)"):
+        Engine.load(tiny)
 
 
 def copy_without(tiny: Path, target: Path, *names: str) -> Path:

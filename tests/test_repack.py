@@ -17,7 +17,7 @@ from safetensors import safe_open
 
 from lily import repack as module
 from lily.checkpoint import open_checkpoint
-from lily.errors import CheckpointError, UnsupportedCheckpoint
+from lily.errors import CheckpointError, InvalidInput, UnsupportedCheckpoint
 from lily.repack import PAGE, alignment_of, repack
 from lily.synth import TINY, write_checkpoint
 
@@ -92,6 +92,13 @@ def test_what_else_is_in_the_folder(source: Path, tmp_path: Path) -> None:
         assert copy.skipped == ("vision_tower.x",)
 
 
+def test_a_copy_inside_its_source(source: Path) -> None:
+    (source / "assets").mkdir()
+    (source / "empty").mkdir()
+    assert repack(source, source / "copy").left_out == ("assets", "empty")
+    assert repack(source, source / "empty").left_out == ("assets", "copy")
+
+
 def test_progress(source: Path, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     repack(source, tmp_path / "copy", progress=lambda done, total: seen.append((done, total)))
@@ -113,6 +120,19 @@ def test_a_used_folder_and_the_source_itself(source: Path, tmp_path: Path) -> No
         with pytest.raises(CheckpointError, match="exists, expected a new or empty folder"):
             repack(source, out)
     assert remains(tmp_path) == ["source"]
+
+
+def test_paths(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are those of the folder in which the work began, and of homes that exist."""
+    monkeypatch.chdir(tmp_path)
+    away = tmp_path / "away"
+    away.mkdir()
+    done = repack("source", "copy", progress=lambda *_: os.chdir(away))
+    assert done.path == tmp_path / "copy"
+    assert remains(away) == []
+    for model, out in ((source, "~nobody-has-this-name/x"), ("~nobody-has-this-name/x", away / "x"), (source, None)):
+        with pytest.raises(InvalidInput, match=r"no home folder is known|is a NoneType"):
+            repack(model, out)  # type: ignore[arg-type]
 
 
 def test_a_full_disk_is_seen_before(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,6 +188,20 @@ def test_a_prompt_that_does_not_fit_is_refused_with_the_numbers(engine: Engine) 
         engine.stream(prompt * 9, max_tokens=None)
 
 
+@pytest.mark.parametrize("unit", ["a", "é", "漢", "e\u0301", " ", "👩‍👩‍👧‍👦 "])
+def test_a_text_that_is_far_too_long_is_refused_at_once(engine: Engine, unit: str) -> None:
+    """Before it is encoded, which takes seconds for millions of characters."""
+    text = unit * (4_000_000 // len(unit))
+    for prompt in (text, [{"role": "user", "content": text}], [{"role": "user", "content": text + "<|im_end|>"}]):
+        start = time.process_time()
+        with pytest.raises(ContextOverflow, match=r"has at least [\d,]+ tokens; max_context is 256") as caught:
+            engine.stream(prompt)
+        assert caught.value.limit == 256
+        assert caught.value.needed is not None
+        assert caught.value.needed > 256
+        assert time.process_time() - start < 2
+
+
 def test_without_a_limit_the_context_is_the_limit(engine: Engine) -> None:
     a = engine.tokenizer.encode("a")[0]
     prompt = [{"role": "user", "content": "b c " * 50}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from pathlib import Path
 
@@ -176,6 +177,15 @@ def test_a_full_disk_is_seen_before(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert synth.write_checkpoint("a", SMALL) == tmp_path / "a"
+    assert synth.write_checkpoint("~/b", SMALL) == tmp_path / "b"
+    with pytest.raises(InvalidInput, match="no home folder is known for ~nobody-has-this-name"):
+        synth.write_checkpoint("~nobody-has-this-name/x", SMALL)
+
+
 def test_nothing_is_left_of_an_attempt_that_fails(tmp_path: Path) -> None:
     def stop(done: int, total: int) -> None:
         if done > total // 2:
@@ -194,13 +204,16 @@ def test_nothing_is_left_of_an_attempt_that_fails(tmp_path: Path) -> None:
     [
         ({"bits": 3}, "bits is 3, expected 4 or 8"),
         ({"header_residue": 16}, "header_residue is 16, expected None or 0 to 15"),
+        ({"progress": 5}, "progress is 5; expected a function of two numbers"),
+        ({"out": os.fsdecode(b"\xff")}, "whose bytes are not UTF-8"),
+        ({"tokenizer": "no"}, "tokenizer is 'no'; expected True or False"),
         ({"shape": shaped(vocab=260)}, "vocab is 260, expected 261 to "),
         ({"shape": shaped(vocab=400_000)}, "vocab is 400000, expected 261 to "),
     ],
 )
 def test_arguments(options: dict[str, object], says: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=says):
-        synth.write_checkpoint(tmp_path / "model", **options)  # type: ignore[arg-type]
+        synth.write_checkpoint(**({"out": tmp_path / "model"} | options))  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
 

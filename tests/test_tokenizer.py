@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from tokenizers import AddedToken, decoders, models, normalizers
 from tokenizers import Tokenizer as Library
 
 from lily import Tokenizer
+from lily.chat import ChatTemplate
 from lily.errors import CheckpointError, InvalidInput, UnsupportedCheckpoint
 from lily.toy_tokenizer import build_tokenizer
 
@@ -119,6 +122,20 @@ def test_a_lone_surrogate_is_refused_with_its_position() -> None:
         tokenizer.encode(b"abc")  # type: ignore[arg-type]
 
 
+def test_special_is_a_bool() -> None:
+    with pytest.raises(InvalidInput, match="special is 'no'; expected True or False"):
+        tokenizer.encode("<|im_end|>", special="no")  # type: ignore[arg-type]
+
+
+@given(texts)
+def test_at_least_is_never_more_than_the_tokens(text: str) -> None:
+    inner = build_tokenizer(VOCAB)
+    inner.normalizer = normalizers.NFC()
+    for some in (tokenizer, Tokenizer(inner)):
+        assert some.at_least(text) <= len(some.encode(text, special=True))
+        assert some.at_least(text) <= len(some.encode(text))
+
+
 @pytest.mark.parametrize("token", [-1, VOCAB, 2**40])
 def test_ids_outside_the_vocabulary_are_refused(token: int) -> None:
     with pytest.raises(InvalidInput, match=rf"{token} is outside the vocabulary, which has 0 to 1023"):
@@ -132,6 +149,14 @@ def test_numpy_ids_decode_and_other_types_are_refused() -> None:
     assert tokenizer.decode(np.array(ids, np.int32)) == "numbers"
     with pytest.raises(InvalidInput, match=r"1\.0 is a float"):
         tokenizer.decode([1.0])  # type: ignore[list-item]
+    for nothing in (None, 5, True):
+        with pytest.raises(InvalidInput, match=r"ids is a (NoneType|int|bool); expected token ids"):
+            tokenizer.decode(nothing)  # type: ignore[arg-type]
+    for token in (True, np.True_):
+        with pytest.raises(InvalidInput, match=r"True_? is a bool_?; expected an int"):
+            tokenizer.decode([1, token])  # type: ignore[list-item]
+    with pytest.raises(InvalidInput, match="ids is a bytes"):
+        tokenizer.decode(b"abc")
 
 
 def test_rows_of_the_model_without_a_token_show() -> None:
@@ -189,3 +214,32 @@ def test_a_tokenizer_without_control_tokens(tmp_path: Path) -> None:
     bare = Tokenizer.open(tmp_path)
     assert not bare.control_tokens
     assert bare.encode("x <|im_end|>", special=True) == bare.encode("x <|im_end|>")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("tokenizer.json", Tokenizer.open),
+        ("chat_template.jinja", lambda folder: ChatTemplate.open(folder, tokenizer)),
+        ("tokenizer_config.json", lambda folder: ChatTemplate.open(folder, tokenizer)),
+    ],
+)
+def test_only_regular_files_are_opened(name: str, read: Callable[[Path], object], kind: str, tmp_path: Path) -> None:
+    """A pipe would wait for ever and /dev/zero never end."""
+    path = tmp_path / name
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    with pytest.raises(CheckpointError, match=rf"{name}: found no readable regular file, expected a"):
+        read(tmp_path)
+
+
+def test_a_file_without_an_end_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").touch()
+    os.truncate(tmp_path / "tokenizer.json", 1 << 40)
+    with pytest.raises(CheckpointError, match=r"found 1,099,511,627,776 bytes, expected at most 67,108,864"):
+        Tokenizer.open(tmp_path)

@@ -14,6 +14,19 @@ from .errors import InvalidInput
 Tokens = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 
+def switch(value: object, name: str) -> bool:
+    """`value` if it is True or False. The str "off" is true to Python, so nothing else stands for a switch."""
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{name} is {value!r}; expected True or False.")
+    return value
+
+
+def callback(value: object, name: str) -> None:
+    """Refuses what is neither None nor can be called."""
+    if value is not None and not callable(value):
+        raise InvalidInput(f"{name} is {value!r}; expected a function of two numbers, done and in all, or None.")
+
+
 def count(value: object, name: str, most: int) -> int:
     """`value` as an int from 1 to `most`."""
     try:
@@ -27,10 +40,19 @@ def count(value: object, name: str, most: int) -> int:
 
 def token_array(tokens: Tokens, vocab: int) -> npt.NDArray[np.int32]:
     """`tokens` as int32 [n], every id checked against the vocabulary."""
-    if isinstance(tokens, (str, bytes)):
+    if isinstance(tokens, (str, bytes, bytearray)):
         raise InvalidInput(
             f"tokens is a {type(tokens).__name__}; expected token ids: engine.tokenizer.encode(text) makes them."
         )
+    if not isinstance(tokens, Sequence) and not hasattr(tokens, "__array__"):
+        raise InvalidInput(
+            f"tokens is a {type(tokens).__name__}; expected one row of integers, the token ids: a list of int or an "
+            "int array."
+        )
+    if isinstance(tokens, (list, tuple)):  # numpy would make an int of a bool among ints
+        for at, token in enumerate(tokens):
+            if isinstance(token, (bool, np.bool_)):
+                raise InvalidInput(f"tokens[{at}] is {token!r}; expected an int, the id of a token.")
     try:
         ids = np.asarray(tokens)
     except (ValueError, TypeError):  # ragged, or objects that refuse

@@ -18,7 +18,9 @@ import jinja2
 import jinja2.ext
 import jinja2.sandbox
 
+from .arguments import switch
 from .errors import CheckpointError, InvalidInput
+from .local_files import read_small_file
 from .strict_json import read_object
 from .tokenizer import Tokenizer, check_text
 
@@ -66,14 +68,19 @@ class ChatTemplate:
         text, mark = self._render(messages, thinking)
         return text.replace(mark, "")
 
-    def encode(self, messages: Sequence[Message], *, thinking: bool | None = None) -> list[int]:
+    def encode(
+        self, messages: Sequence[Message], *, thinking: bool | None = None, most: int | None = None
+    ) -> list[int]:
         """The prompt as token ids, with the header of the answer at its end. `thinking` passes enable_thinking to the
         template; None leaves it to the template's default.
 
         Control tokens that a message spells out are encoded as ordinary characters; of an assistant message only those
         marked special are, because <think> and the like are part of what a model answered.
-        Raises InvalidInput for messages of the wrong form and, in the template's words, for messages it refuses."""
+        Raises InvalidInput for messages of the wrong form and, in the template's words, for messages it refuses, and
+        ContextOverflow before the encoding of a text that cannot have as few tokens as `most`."""
         text, mark = self._render(messages, thinking)
+        if most is not None:
+            self._tokenizer.require_room(text.replace(mark, ""), most)
         ids: list[int] = []
         for piece, control in self._tokenizer.split(text):
             ids.extend(self._tokenizer.encode(piece.replace(mark, "")) if control is None else (control,))
@@ -83,7 +90,9 @@ class ChatTemplate:
         checked = normalized(messages)
         mark = _absent_character(self._source + "".join(text for message in checked for text in message.values()))
         marked = [self._marked(message, mark) for message in checked]
-        variables = self._variables if thinking is None else self._variables | {"enable_thinking": bool(thinking)}
+        variables = dict(self._variables)
+        if thinking is not None:
+            variables["enable_thinking"] = switch(thinking, "thinking")
         try:
             text = self._template.render(
                 messages=marked, tools=None, documents=None, add_generation_prompt=True, **variables
@@ -184,8 +193,8 @@ def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_small_file(path, "a chat template", "fetch it again").decode("utf-8")
+    except UnicodeDecodeError as error:
         raise CheckpointError(f"{path} cannot be read as UTF-8 text: {error}; fetch it again.") from None
 
 

@@ -18,8 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .architecture import DEFAULT_REPO, PREFIX, QWEN36_35B_A3B, Architecture, Vector
+from .display import counted
 from .errors import CheckpointError, UnsupportedCheckpoint
 from .foreign import refuse_original_layout, require_folder
+from .local_files import user_path
 from .model_config import read_architecture, text_config
 from .quantization import REMEDY, check_projection, read_quantization
 from .shards import Shard, TensorEntry, open_shards
@@ -130,9 +132,9 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     """Opens the checkpoint in a local folder.
 
     Raises CheckpointError for files that are missing, truncated, corrupt or contradict each other, and
-    UnsupportedCheckpoint for anything but an MLX affine checkpoint of the one architecture.
+    UnsupportedCheckpoint for anything but an MLX affine checkpoint of the one architecture, InvalidInput for no path.
     """
-    folder = Path(path).expanduser()
+    folder = user_path(path, "the checkpoint")
     require_folder(folder)
     config_path = folder / "config.json"
     config = read_object(config_path)
@@ -224,13 +226,14 @@ def _check_vector(vector: Vector, entry: TensorEntry) -> TensorEntry:
 def _check_accounts(folder: Path, missing: list[str], unknown: list[str]) -> None:
     problems = []
     if missing:
-        problems.append(f"{len(missing)} tensors are missing ({_first(missing)})")
+        problems.append(f"{counted(len(missing), 'tensor')} missing ({_first(missing)})")
     if unknown:
-        problems.append(f"{len(unknown)} are unknown ({_first(unknown)})")
+        problems.append(f"{counted(len(unknown), 'tensor')} unknown ({_first(unknown)})")
     if problems:
         raise CheckpointError(
-            f"{folder}: {' and '.join(problems)}; expected exactly the tensors of config.json's architecture (and "
-            f"vision_tower., model.visual., mtp., which are skipped); download or convert again, or use {DEFAULT_REPO}"
+            f"{folder}: found {' and '.join(problems)}; expected exactly the tensors of config.json's architecture "
+            f"(and vision_tower., model.visual., mtp., which are skipped); download or convert again, or "
+            f"use {DEFAULT_REPO}"
         )
 
 

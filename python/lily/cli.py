@@ -14,8 +14,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import __version__
-from .display import size
+from . import __version__, console
+from .console import Line, fail
+from .display import counted, size
 from .errors import LilyError
 from .gate import command as gate_command
 
@@ -27,25 +28,37 @@ _DEBUG = "LILY_DEBUG"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; wrong arguments leave by SystemExit(2), as argparse does."""
+    console.claim()
     options = parser().parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character is no reason to stop
     try:
+        with console.ctrl_c() as pressed:
+            code = _run(options, pressed)
+    except KeyboardInterrupt:
+        code = fail("interrupted", 130)
+    if sys.stdout is not None:
+        console.finish_output()
+    return code
+
+
+def _run(options: argparse.Namespace, pressed: list[int]) -> int:
+    try:
+        console.require_output()
         options.run(options)
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        return _fail("interrupted", 130)
-    except BrokenPipeError:  # the reader has gone; the interpreter would complain once more at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has gone, and knows it
         return 1
     except (LilyError, OSError) as error:
-        return _fail(str(error), 1)
+        return fail(str(error), 1)
     except MemoryError:
-        return _fail("out of memory; lower --max-context, or close other programs", 1)
+        return fail("out of memory; lower --max-context, or close other programs", 1)
     except Exception as error:
+        if pressed:
+            raise KeyboardInterrupt from None
         if os.environ.get(_DEBUG):
             raise
-        return _fail(
+        return fail(
             f"defect: {type(error).__name__}: {error}. Please report it; {_DEBUG}=1 shows where it happened.", 1
         )
     return 0
@@ -65,7 +78,7 @@ def _command(
     commands: Any, name: str, run: Callable[[argparse.Namespace], None], words: str
 ) -> argparse.ArgumentParser:
     command: argparse.ArgumentParser = commands.add_parser(name, help=words, description=words, allow_abbrev=False)
-    command.set_defaults(run=run)
+    command.set_defaults(run=run, refuse=command.error)
     return command
 
 
@@ -121,9 +134,8 @@ def _add_hub(command: argparse.ArgumentParser) -> None:
 
 
 def _seed(text: str) -> int:
-    number = int(text)
-    if not 0 <= number < 2**64:
-        raise argparse.ArgumentTypeError(f"{number} is not from 0 to {2**64 - 1}")
+    if not (text.isascii() and text.isdecimal() and len(text) <= 20 and (number := int(text)) < 2**64):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to {2**64 - 1}")
     return number
 
 
@@ -147,7 +159,7 @@ def _generate(options: argparse.Namespace) -> None:
     from .stream import collect
 
     prompt = _prompt(options)
-    line = _Line(shown=not options.quiet)
+    line = Line(shown=not options.quiet)
     engine = Engine.load(
         options.model,
         device=options.device,
@@ -174,7 +186,7 @@ def _generate(options: argparse.Namespace) -> None:
         )
 
 
-def _printed(stream: Iterator[Piece], line: _Line) -> Iterator[Piece]:
+def _printed(stream: Iterator[Piece], line: Line) -> Iterator[Piece]:
     """The same pieces, printed as they pass; the line is ended whatever happens."""
     try:
         for piece in stream:
@@ -186,11 +198,14 @@ def _printed(stream: Iterator[Piece], line: _Line) -> Iterator[Piece]:
 
 
 def _prompt(options: argparse.Namespace) -> str | list[dict[str, str]]:
-    text = sys.stdin.read() if options.prompt == "-" else options.prompt
     if options.raw:
         for name in ("system", "thinking"):
             if getattr(options, name) is not None:
-                parser().error(f"--{name} belongs to the chat template, which --raw leaves out")
+                options.refuse(f"--{name} belongs to the chat template, which --raw leaves out")
+    text = options.prompt
+    if text == "-":
+        text = console.decode(console.read_input(), "standard input")
+    if options.raw:
         return str(text)
     system = [] if options.system is None else [{"role": "system", "content": options.system}]
     return [*system, {"role": "user", "content": text}]
@@ -200,56 +215,22 @@ def _repack(options: argparse.Namespace) -> None:
     from . import hub
     from .repack import repack
 
-    line = _Line()
+    line = Line()
     folder = hub.locate(options.model, options.revision, options.offline, line.progress("downloading", "bytes"))
     done = repack(folder, options.out, progress=line.progress("copying", "bytes"))
     print(done.path)
     left_out = f"; not copied: {', '.join(done.left_out)}" if done.left_out else ""
     line.say(
-        f"{done.tensors} tensors in {done.files} files, {size(done.nbytes)}, compared with the source; every tensor is "
-        f"aligned to {done.alignment} bytes{left_out}"
+        f"{counted(done.tensors, 'tensor')} in {counted(done.files, 'file')}, {size(done.nbytes)}, compared with the "
+        f"source; every tensor is aligned to {done.alignment} bytes{left_out}"
     )
 
 
 def _synth(options: argparse.Namespace) -> None:
     from . import synth
 
-    line = _Line()
+    line = Line()
     shape = synth.FULL if options.full else synth.TINY
     path = synth.write_checkpoint(options.out, shape, seed=options.seed, progress=line.progress("writing", "bytes"))
     line.clear()
     print(path)
-
-
-class _Line:
-    """One line of progress on standard error, drawn over itself; nothing where that is no terminal."""
-
-    def __init__(self, *, shown: bool = True) -> None:
-        self._shown = shown
-        self._drawn = False
-        self._terminal = shown and sys.stderr.isatty()
-
-    def progress(self, verb: str, unit: str) -> Callable[[int, int], None]:
-        def draw(done: int, total: int) -> None:
-            if self._terminal:
-                share = f" ({100 * done // total} %)" if total else ""
-                print(f"\r\x1b[K{verb} {done:,} of {total:,} {unit}{share}", end="", file=sys.stderr, flush=True)
-                self._drawn = True
-
-        return draw
-
-    def clear(self) -> None:
-        if self._drawn:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-            self._drawn = False
-
-    def say(self, words: str) -> None:
-        self.clear()
-        if self._shown:
-            print(words, file=sys.stderr)
-
-
-def _fail(words: str, code: int) -> int:
-    erase = "\r\x1b[K" if sys.stderr.isatty() else ""  # a line of progress may stand there
-    print(f"{erase}lily: {' '.join(words.split())}", file=sys.stderr)
-    return code

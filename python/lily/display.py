@@ -15,6 +15,11 @@ def table(title: str, rows: Mapping[str, object]) -> str:
     return f"<table><caption style='text-align:left'>{html.escape(title)}</caption>{cells}</table>"
 
 
+def counted(count: int, noun: str) -> str:
+    """A number and its noun: "1 file", "2 files"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def size(count: int) -> str:
     """Bytes in words, in decimal units: 19509000000 is "19.5 GB"."""
     amount = float(count)

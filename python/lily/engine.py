@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _ext, hub
-from .arguments import Tokens, count, token_array
+from .arguments import Tokens, callback, count, token_array
 from .checkpoint import Checkpoint, open_checkpoint
 from .device import parse_device
 from .display import size, table
@@ -88,6 +88,7 @@ class Engine:
         arguments = parse_device(device)
         context = count(max_context, "max_context", 2**31 - 1)
         workers = 0 if threads is None else count(threads, "threads", 4096)
+        callback(progress, "progress")
         start = time.perf_counter()
         checkpoint = open_checkpoint(hub.locate(path_or_repo, revision, offline, progress))
         try:
@@ -113,6 +114,7 @@ class Engine:
         `progress` is called with the tokens done and in all, after each chunk. Raises ContextOverflow before any work,
         Cancelled (session.cancel(); whole chunks that were read stay read), NumericalError, InvalidInput."""
         self._ready(session)
+        callback(progress, "progress")
         ids = token_array(tokens, self.vocab)
         before = session.position
         start = time.perf_counter()
@@ -200,6 +202,7 @@ class Engine:
         Arguments are checked at once, before the first piece is asked for. Raises ContextOverflow if prompt +
         max_tokens + 1 is over max_context, InvalidInput, CheckpointError without a tokenizer or template, Cancelled.
         """
+        callback(progress, "progress")
         ids = self._prompt(prompt, thinking)
         if session is not None:
             self._ready(session)
@@ -332,9 +335,10 @@ class Engine:
     def _prompt(self, prompt: str | Sequence[Message], thinking: bool | None) -> list[int]:
         self._open()
         if not isinstance(prompt, str):
-            return self.chat_template.encode(prompt, thinking=thinking)
+            return self.chat_template.encode(prompt, thinking=thinking, most=self.max_context)
         if thinking is not None:
             raise InvalidInput("thinking is an option of messages, and the prompt is a text; leave one of them out.")
+        self.tokenizer.require_room(prompt, self.max_context)
         ids = self.tokenizer.encode(prompt)
         if not ids:
             raise InvalidInput("the prompt is empty; expected at least one character.")

@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .architecture import DEFAULT_REPO, DEFAULT_REVISION
+from .arguments import callback, switch
 from .errors import CheckpointError, HubError, InvalidInput
+from .local_files import user_path
 from .shard_writer import Progress
 from .shards import INDEX, missing_numbers
 from .strict_json import read_object
@@ -34,6 +36,7 @@ __all__ = [
     "DownloadSize",
     "download_size",
     "fetch",
+    "is_folder",
     "is_offline",
     "local_folder",
     "locate",
@@ -75,12 +78,13 @@ def locate(
     offline: bool | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """The folder of a model: `model` itself if it is a folder (or a Path), else the repository of that name, fetched.
+    """The folder of a model, absolute: `model` itself, or the repository of that name, fetched.
 
     Raises CheckpointError or HubError if it is neither, InvalidInput for a revision of a local folder.
     """
+    forbidden = is_offline(offline)
     path = local_folder(model, revision)
-    return fetch(os.fspath(model), revision, offline, progress) if path is None else path
+    return fetch(str(model), revision, forbidden, progress) if path is None else path
 
 
 def local_folder(model: str | os.PathLike[str], revision: str | None = None) -> Path | None:
@@ -88,11 +92,11 @@ def local_folder(model: str | os.PathLike[str], revision: str | None = None) -> 
 
     Never touches the network. Raises as `locate` does.
     """
-    text = os.fspath(model)
-    if not text:
+    if model == "":
         raise InvalidInput(f"the model is an empty string, expected a folder or a repository such as {DEFAULT_REPO}")
-    path = Path(text).expanduser()
-    if isinstance(model, os.PathLike) or _exists(path):
+    path = user_path(model, "the model")
+    text = os.fspath(model)
+    if is_folder(model):
         if revision is not None:
             raise InvalidInput(f"revision is {revision!r}, expected none for the local path {path}; leave revision out")
         return path
@@ -102,6 +106,11 @@ def local_folder(model: str | os.PathLike[str], revision: str | None = None) -> 
             f"OWNER/NAME such as {DEFAULT_REPO}; check the spelling (relative paths start at {Path.cwd()})"
         )
     return _cached(text, _revision(text, revision))
+
+
+def is_folder(model: str | os.PathLike[str]) -> bool:
+    """Whether a model is named by a path: a Path, or the name of something that is there."""
+    return isinstance(model, os.PathLike) or _exists(user_path(model, "the model"))
 
 
 def fetch(
@@ -116,11 +125,12 @@ def fetch(
     `offline` True forbids the network; None asks LILY_OFFLINE and HF_HUB_OFFLINE. `progress` is called with bytes done
     and bytes in all; without it the hub library shows its own bars on a terminal. Raises HubError.
     """
-    revision = _revision(repo, revision)
+    callback(progress, "progress")
+    revision, forbidden = _revision(repo, revision), is_offline(offline)
     cached = _cached(repo, revision)
     if cached is not None:
         return cached
-    if is_offline(offline):
+    if forbidden:
         raise HubError(
             f"{repo}@{revision}: found no complete copy in {_cache()}, and lily is offline (offline=True, LILY_OFFLINE "
             f"or HF_HUB_OFFLINE), expected the files there{_not_a_folder(repo)}; go online once, or give the folder of "
@@ -150,14 +160,14 @@ def download_size(repo: str = DEFAULT_REPO, revision: str | None = None, offline
 
     Raises HubError, also where the answer is not in the cache and lily is offline.
     """
-    revision = _revision(repo, revision)
+    revision, forbidden = _revision(repo, revision), is_offline(offline)
     cache = _cache()
     free = shutil.disk_usage(_existing(cache)).free
     cached = _cached(repo, revision)
     if cached is not None:
         total = sum(file.stat().st_size for file in cached.iterdir() if any(file.match(p) for p in FILES))
         return DownloadSize(repo, revision, total, 0, free, cache)
-    if is_offline(offline):
+    if forbidden:
         raise HubError(
             f"{repo}@{revision}: its size is known to the hub only and lily is offline, expected a network or a "
             f"complete copy in {cache}; go online and ask again"
@@ -177,9 +187,8 @@ def is_offline(offline: bool | None = None) -> bool:
     """Whether the network is forbidden: the argument, else LILY_OFFLINE; HF_HUB_OFFLINE forbids it in any case."""
     from huggingface_hub import constants
 
-    if constants.HF_HUB_OFFLINE or _switch("HF_HUB_OFFLINE"):
-        return True
-    return _switch("LILY_OFFLINE") if offline is None else offline
+    wanted = _switch("LILY_OFFLINE") if offline is None else switch(offline, "offline")
+    return bool(constants.HF_HUB_OFFLINE) or _switch("HF_HUB_OFFLINE") or wanted
 
 
 def _switch(name: str) -> bool:
@@ -197,7 +206,11 @@ def _exists(path: Path) -> bool:
 
 
 def _revision(repo: str, revision: str | None) -> str:
+    if not isinstance(repo, str):
+        raise InvalidInput(f"the repository is a {type(repo).__name__}, expected a str such as {DEFAULT_REPO!r}")
     if revision is not None:
+        if revision == "" or not isinstance(revision, str):
+            raise InvalidInput(f"revision is {revision!r}, expected a commit, branch or tag as a str, or None")
         return revision
     return DEFAULT_REVISION if repo == DEFAULT_REPO else "main"
 

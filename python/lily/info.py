@@ -19,8 +19,9 @@ from typing import Any
 
 from . import hub
 from .architecture import DEFAULT_REPO, DEFAULT_REVISION, GROUP, QWEN36_35B_A3B, Architecture
+from .arguments import switch
 from .checkpoint import open_checkpoint
-from .display import size
+from .display import counted, size
 from .errors import InvalidInput
 
 MAX_POSITIONS = 262144  # of Qwen3.6-35B-A3B
@@ -29,16 +30,18 @@ _CHUNK = 512  # rows of one prefill step
 
 @dataclass(frozen=True)
 class Fit:
-    """Whether a model with one session of `max_context` tokens fits into memory. All sizes in bytes.
+    """Whether a model with one session of `max_context` tokens fits into memory and into its positions. Sizes in bytes.
 
-    Attributes: fits; needed (the sum of weights, kv, state and scratch); available; missing (0 if it fits);
-    largest_context (of a session that would fit, 0 if none); weights (mapped from the file); kv (bf16 keys and
-    values); state (of the gated delta nets, two slots); scratch (an estimate, with weights kept as float32).
+    Attributes: fits; positions (the most tokens that the model can address); needed (the sum of weights, kv, state and
+    scratch); available; missing (0 if memory is enough); largest_context (of a session that would fit, 0 if none);
+    weights (mapped from the file); kv (bf16 keys and values); state (of the gated delta nets, two slots); scratch (an
+    estimate, with weights kept as float32).
 
     """
 
     fits: bool
     max_context: int
+    positions: int
     needed: int
     available: int
     missing: int
@@ -75,8 +78,9 @@ def fit(
     per_token = a.kv_bytes_per_token
     largest = 0 if spare < 0 else min(positions, spare // per_token) if per_token else positions
     return Fit(
-        fits=fixed + kv <= available,
+        fits=fixed + kv <= available and max_context <= positions,
         max_context=max_context,
+        positions=positions,
         needed=fixed + kv,
         available=available,
         missing=max(0, fixed + kv - available),
@@ -207,8 +211,10 @@ def report(
 
     `model` is a folder or a repository, None the default one. Nothing is downloaded: "model" is None for a repository
     that is not complete in the cache (dimensions are then those of the default model), and "download" has its sizes
-    only if `download` asks for them, which takes a network. Raises CheckpointError, UnsupportedCheckpoint, HubError.
+    only if `download` asks for them, which takes a network. Raises CheckpointError, UnsupportedCheckpoint, HubError,
+    and InvalidInput where `download` is asked for a folder on this machine.
     """
+    switch(download, "download")
     name = DEFAULT_REPO if model is None else model
     folder = hub.local_folder(name, revision)
     facts: dict[str, Any] | None = None
@@ -225,6 +231,8 @@ def report(
                 positions=positions,
             )
     sizes = None
+    if download and hub.is_folder(name):
+        raise InvalidInput(f"download asks the hub, and {name} is a folder on this machine; leave download out")
     if download:
         found = hub.download_size(str(name), revision, offline)
         sizes = {**asdict(found), "cache": str(found.cache)}
@@ -256,7 +264,7 @@ def lines(found: Mapping[str, Any]) -> list[str]:
         text.append(
             f"          {model['parameters']:,} parameters, {active:,} active a token, {model['layers']} layers"
         )
-        text.append(f"          {size(model['weight_bytes'])} in {files} file{'s' * (files > 1)}: {bits}")
+        text.append(f"          {size(model['weight_bytes'])} in {counted(files, 'file')}: {bits}")
     text.append(f"needs     {size(answer['needed'])} at a context of {answer['max_context']:,}:")
     text.append(
         f"          weights {size(answer['weights'])}, KV {size(answer['kv'])} ({answer['kv_per_token']:,} a token)"
@@ -265,6 +273,9 @@ def lines(found: Mapping[str, Any]) -> list[str]:
     largest, missing = answer["largest_context"], size(answer["missing"])
     if answer["fits"]:
         text.append(f"fits      yes, up to a context of {largest:,}")
+    elif answer["max_context"] > answer["positions"]:
+        would = f"a context of {largest:,} would fit" if largest else "no other fits"
+        text.append(f"fits      no, the model has positions for {answer['positions']:,} tokens; {would}")
     elif largest:
         text.append(f"fits      no, {missing} missing; a context of {largest:,} would fit")
     else:

@@ -1,7 +1,9 @@
 """config.json of a checkpoint, as far as it describes the model: checked key by key, turned into an Architecture.
 
 A config that asks for something lily does not implement is refused by name, one that contradicts itself is an error,
-and a dimension that it lacks is never guessed. Quantisation is read in quantization.py, stop ids in stop_ids.py.
+and a dimension that it lacks is an error. What the format itself gives a default (MLX reads the same) may be left out:
+the width of the convolution (4), head_dim (hidden_size / num_attention_heads), rms_norm_eps (1e-6), norm_topk_prob
+(true) and partial_rotary_factor (0.25). Quantisation is read in quantization.py, stop ids in stop_ids.py.
 """
 
 from __future__ import annotations

@@ -23,8 +23,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from .arguments import callback
 from .checkpoint import Checkpoint, open_checkpoint
 from .errors import CheckpointError
+from .local_files import user_path
 from .shard_writer import Outgoing, Progress, staged_folder, write_shard
 from .shards import Shard, TensorEntry
 
@@ -52,7 +54,8 @@ def repack(model: str | Path, out: str | Path, *, progress: Progress | None = No
     (copying and comparing). Raises CheckpointError and UnsupportedCheckpoint for the source, CheckpointError if `out`
     is in use, the disk too full, or the copy differs.
     """
-    out = Path(out).expanduser()
+    callback(progress, "progress")
+    out = user_path(out, "the output folder")
     with open_checkpoint(model) as source:
         total = 2 * source.file_bytes
         done = 0
@@ -64,7 +67,7 @@ def repack(model: str | Path, out: str | Path, *, progress: Progress | None = No
                 progress(min(done, total), total)
 
         with staged_folder(out, source.file_bytes + PAGE * len(source.shards)) as stage:
-            left_out = _copy_other_files(source, stage)
+            left_out = _copy_other_files(source, stage, out)
             for shard, data in zip(source.shards, source.files, strict=True):
                 _copy_shard(shard, data, stage / shard.path.name, advance)
             source.check_unchanged()
@@ -79,11 +82,11 @@ def alignment_of(size: int) -> int:
     return min(PAGE, size & -size) if size else PAGE
 
 
-def _copy_other_files(source: Checkpoint, stage: Path) -> tuple[str, ...]:
+def _copy_other_files(source: Checkpoint, stage: Path, out: Path) -> tuple[str, ...]:
     weights = {shard.path.name for shard in source.shards}
     left_out = []
     for entry in sorted(source.path.iterdir()):
-        if entry.name in weights:
+        if entry.name in weights or entry in (stage, out):  # the copy may lie inside its source
             continue
         if entry.is_file():
             shutil.copyfile(entry, stage / entry.name)

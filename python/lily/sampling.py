@@ -7,6 +7,7 @@ generated, never the prompt.
 from __future__ import annotations
 
 import math
+import numbers
 import operator
 import secrets
 from collections.abc import Callable, Mapping
@@ -31,7 +32,7 @@ class Sampling:
     top_p               keep the most likely tokens until their probabilities add up to top_p; above 0, up to 1.
     min_p               drop tokens less likely than min_p times the most likely one; 0 to 1.
     repetition_penalty  divide positive and multiply negative logits of generated tokens by it (Keskar et al. 2019,
-                        arXiv:1909.05858, section 4.1); above 0, up to 100, 1 is off.
+                        arXiv:1909.05858); above 0, up to 100, 1 is off.
     presence_penalty    subtracted once from the logit of each token generated so far; -100 to 100.
     frequency_penalty   subtracted as many times as the token was generated; -100 to 100.
     logit_bias          added to the logits of single token ids; -1000 to 1000 each, or -inf to forbid a token.
@@ -102,11 +103,11 @@ _RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
 
 
 def _is_number(value: object) -> bool:
-    if isinstance(value, bool):  # True is an int to Python, and a mistake here
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):  # True is an int to Python, and a mistake here
         return False
     try:
-        return not isinstance(value, str) and not math.isnan(float(value))  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
+        return not math.isnan(float(value))
+    except OverflowError:
         return False
 
 

@@ -90,7 +90,7 @@ def staged_folder(out: Path, needed: int) -> Iterator[Path]:
     """
     if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
         raise CheckpointError(f"{out}: exists, expected a new or empty folder; choose another name or remove it")
-    parent = out.absolute().parent
+    parent = out.parent
     try:
         parent.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(parent).free

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
+from .display import counted
 from .errors import CheckpointError, OutOfMemory
 from .strict_json import parse_object, read_object, shown
 
@@ -123,6 +124,8 @@ class Shard:
         try:
             with safe_open(self.path, framework="numpy") as opened:
                 count = len(opened.keys())
+        except MemoryError as error:  # it maps the file too
+            raise _no_room(self.path, self.size, error) from None
         except (SafetensorError, OSError, ValueError) as error:
             raise CheckpointError(
                 f"{self.path}: the safetensors library refuses it ({error}), expected a valid file; {_AGAIN}"
@@ -141,10 +144,7 @@ class Shard:
             mapping = mmap.mmap(self._fd, self.size, access=mmap.ACCESS_READ)
         except OSError as error:
             if error.errno == errno.ENOMEM:
-                raise OutOfMemory(
-                    f"{self.path}: mapping {self.size:,} bytes found no room, expected that much address "
-                    "space; raise the limit (ulimit -v)"
-                ) from None
+                raise _no_room(self.path, self.size, error) from None
             raise CheckpointError(
                 f"{self.path}: cannot be mapped ({error.strerror}), expected a file system with mmap; "
                 "copy the checkpoint to a local disk"
@@ -182,6 +182,13 @@ class Shard:
     def close(self) -> None:
         """Gives the file descriptor back. Arrays from map() stay valid."""
         self._closer()
+
+
+def _no_room(path: Path, size: int, error: Exception) -> OutOfMemory:
+    return OutOfMemory(
+        f"{path}: mapping {size:,} bytes found no room ({error}), expected that much address space; raise the limit "
+        "(ulimit -v)"
+    )
 
 
 def _identity(found: os.stat_result) -> tuple[int, ...]:
@@ -334,7 +341,8 @@ def missing_numbers(names: Iterable[str]) -> list[str]:
 def _check_numbers(folder: Path, names: list[str]) -> None:
     if missing := missing_numbers(names):
         raise CheckpointError(
-            f"{folder}: found {len(names)} files, expected {missing[0]} and {len(missing) - 1} others too; {_AGAIN}"
+            f"{folder}: found {counted(len(names), 'file')}, expected {missing[0]} too, the first of {len(missing)} "
+            f"that are missing of a numbered set; {_AGAIN}"
         )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import CheckpointError
+from .local_files import read_small_file
 from .strict_json import read_object, shown
 
 _ADVICE = "correct the file or take it from the source of the weights"
@@ -60,21 +61,28 @@ def _eos_token_id(folder: Path) -> int | None:
     decoder = config.get("added_tokens_decoder")
     if isinstance(decoder, Mapping):
         for key, value in decoder.items():
-            if isinstance(value, Mapping) and value.get("content") == token and key.isdecimal():
-                return int(key)
+            if isinstance(value, Mapping) and value.get("content") == token:
+                return _id(key, path)
     return _id_in_tokenizer(folder / "tokenizer.json", token)
+
+
+def _id(key: str, path: Path) -> int:
+    if not (key.isascii() and key.isdecimal() and len(key) < 20):  # thousands of digits are no number to Python
+        raise CheckpointError(f"{path}: added_tokens_decoder has the key {shown(key)}, expected a token id; {_ADVICE}")
+    return int(key)
 
 
 def _id_in_tokenizer(path: Path, token: str) -> int | None:
     if not path.exists():  # a checkpoint without a tokenizer: ids in, ids out
         return None
+    data = read_small_file(path, "a tokenizer", _ADVICE)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = data.decode("utf-8")
         for item in _added_tokens(text):
             if isinstance(item, Mapping) and item.get("content") == token and type(item.get("id")) is int:
                 return int(item["id"])
         vocab = json.loads(text)["model"]["vocab"]
-    except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"{path}: cannot be read as a tokenizer ({type(error).__name__}: {error}), expected the JSON "
             f"of the tokenizers library; {_ADVICE}"

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .errors import CheckpointError
+from .local_files import read_small_file
 
-MAX_CONFIG_BYTES = 64 << 20
 _MAX_SHOWN = 80
 
 
@@ -63,17 +63,6 @@ def parse_object(data: bytes, where: str, advice: str) -> dict[str, Any]:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a config file of at most MAX_CONFIG_BYTES. Raises CheckpointError."""
+    """The JSON object in a config file. Raises CheckpointError."""
     advice = "download or convert the checkpoint again"
-    try:
-        if not path.is_file():
-            raise CheckpointError(f"{path}: found no readable regular file, expected a JSON file; {advice}")
-        size = path.stat().st_size
-        if size > MAX_CONFIG_BYTES:
-            raise CheckpointError(f"{path}: found {size:,} bytes, expected at most {MAX_CONFIG_BYTES:,}; {advice}")
-        data = path.read_bytes()
-    except OSError as error:
-        raise CheckpointError(
-            f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
-        ) from None
-    return parse_object(data, str(path), advice)
+    return parse_object(read_small_file(path, "a JSON file", advice), str(path), advice)

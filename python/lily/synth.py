@@ -18,7 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .architecture import ATTENTION_EVERY, GROUP, QWEN36_35B_A3B, Architecture, Projection, Vector
+from .arguments import callback, switch
 from .errors import InvalidInput
+from .local_files import user_path
 from .shard_writer import Outgoing, Progress, staged_folder, write_shard
 from .shards import INDEX
 from .toy_tokenizer import write_tokenizer
@@ -62,7 +64,9 @@ def write_checkpoint(
     Raises InvalidInput for arguments out of range and CheckpointError if the folder is in use or the disk too full.
 
     """
-    out = Path(out).expanduser()
+    callback(progress, "progress")
+    out = user_path(out, "the output folder")
+    switch(tokenizer, "tokenizer")
     if bits not in (4, 8):
         raise InvalidInput(f"bits is {bits!r}, expected 4 or 8")
     if header_residue is not None and not 0 <= header_residue < 16:

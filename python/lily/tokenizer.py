@@ -11,12 +11,18 @@ import codecs
 import operator
 import re
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from .errors import CheckpointError, InvalidInput, UnsupportedCheckpoint
+import numpy as np
 
+from .arguments import switch
+from .errors import CheckpointError, ContextOverflow, InvalidInput, UnsupportedCheckpoint
+from .local_files import read_small_file
+
+_LONG = 1 << 16  # characters
 _UNASSIGNED = b"\xff"  # never valid in UTF-8: an id without a token shows as U+FFFD, not as nothing
 
 
@@ -92,13 +98,14 @@ class Tokenizer:
         import tokenizers
 
         path = folder / "tokenizer.json"
-        if not path.is_file():
+        if not path.exists():
             raise CheckpointError(
                 f"{path} is missing, so text cannot be turned into tokens; copy it from the model's repository, or "
                 "work with token ids."
             )
+        data = read_small_file(path, "a tokenizer", "fetch it again")
         try:
-            inner = tokenizers.Tokenizer.from_file(str(path))
+            inner = tokenizers.Tokenizer.from_buffer(data)
         except Exception as error:  # the library raises bare Exception
             raise CheckpointError(f"{path} cannot be read: {error}; fetch it again.") from None
         return cls(inner, vocab=vocab, origin=str(path))
@@ -123,12 +130,36 @@ class Tokenizer:
         """Token ids of `text`. Control tokens written in the text are ordinary characters unless `special` is True.
         Nothing is added before or after. Raises InvalidInput for a lone surrogate."""
         check_text(text)
-        if not special:
+        if not switch(special, "special"):
             return self._ordinary(text)
         ids: list[int] = []
         for piece, control in self.split(text):
             ids.extend(self._ordinary(piece) if control is None else (control,))
         return ids
+
+    def at_least(self, text: str) -> int:
+        """A number of tokens that `text` has for certain, at a small part of the cost of `encode`: no token stands for
+        more bytes than the longest one of the vocabulary. Raises InvalidInput for a lone surrogate."""
+        check_text(text)
+        if self._inner.normalizer is not None:
+            text = self._inner.normalizer.normalize_str(text)
+        return -(-len(text.encode()) // self._longest)
+
+    def require_room(self, text: str, most: int) -> None:
+        """Raises ContextOverflow for a text that has more than `most` tokens for certain; a short one is not looked at,
+        because to encode it takes no time."""
+        if len(text) > _LONG and (tokens := self.at_least(text)) > most:
+            raise ContextOverflow(
+                f"a prompt of {len(text):,} characters has at least {tokens:,} tokens; max_context is {most}. Shorten "
+                "the prompt, or load the engine with a larger one.",
+                tokens, most,
+            )  # fmt: skip
+
+    @cached_property
+    def _longest(self) -> int:
+        """Bytes of the longest token; a control token is encoded whole only where it is asked for."""
+        pieces = self._inner.get_vocab(with_added_tokens=False)  # one character stands for one byte
+        return max(1, *map(len, pieces), *map(len, self._control_bytes.values()))
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Token ids of ordinary `text`, and for each the characters (code points) that it stands for, end exclusive.
@@ -152,11 +183,15 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """The text of `ids`, control tokens included. Bytes that are not UTF-8, and ids of the vocabulary that have no
         token, become U+FFFD. Raises InvalidInput for an id outside the vocabulary."""
+        if isinstance(ids, (str, bytes, bytearray)) or not isinstance(ids, Iterable):
+            raise InvalidInput(f"ids is a {type(ids).__name__}; expected token ids, such as a list of int.")
         return b"".join(map(self.token_bytes, ids)).decode("utf-8", errors="replace")
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes that one id stands for; a character may need several. Raises InvalidInput for another."""
         try:
+            if isinstance(token, (bool, np.bool_)):
+                raise TypeError("a bool is no id")
             index = operator.index(token)
         except TypeError:
             raise InvalidInput(f"token id {token!r} is a {type(token).__name__}; expected an int.") from None

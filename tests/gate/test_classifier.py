@@ -331,6 +331,15 @@ def test_arguments(random: Classifier, folder: Path) -> None:
     assert random.read([]) == []
 
 
+def test_a_relative_path_may_be_left(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    with Classifier.load(folder.name) as classifier:
+        monkeypatch.chdir(tmp_path)
+        assert len(classifier.read(["some text"])) == 1
+    with pytest.raises(InvalidInput, match="no home folder is known"):
+        open_encoder("~nobody-has-this-name/x")
+
+
 def test_a_changed_file_is_noticed(tmp_path: Path, folder: Path) -> None:
     copied = tmp_path / "copy"
     shutil.copytree(folder, copied)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lily import Outcome, Policy
-from lily.errors import PolicyBlocked
+from lily.errors import InvalidInput, PolicyBlocked
 
 from .fakes import fake_gate
 
@@ -77,3 +77,13 @@ def test_a_verdict_cannot_be_changed() -> None:
     verdict = fake_gate().classify("x")
     with pytest.raises(AttributeError):
         verdict.outcome = Outcome.ALLOW  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("consent", ["no", "yes", 1, None])
+def test_consent_is_a_bool(consent: object) -> None:
+    policy = Policy.parse('name = "p"\n[outcomes]\nprivate_person = "ask"')
+    verdict = fake_gate("Anna Berg").classify("I am Anna Berg.", policy)
+    with pytest.raises(InvalidInput, match=r"consent is .*; expected True or False"):
+        verdict.outgoing(consent=consent)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="values is 'no'; expected True or False"):
+        verdict.to_dict(values="no")  # type: ignore[arg-type]

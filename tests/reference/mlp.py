@@ -1,4 +1,4 @@
-"""The dense feed-forward of an encoder: SwiGLU (Shazeer 2020, arXiv 2002.05202, section 2)."""
+"""The dense feed-forward of an encoder: SwiGLU (Shazeer 2020, arXiv 2002.05202)."""
 
 from dataclasses import dataclass
 

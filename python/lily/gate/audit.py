@@ -17,10 +17,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
+from ..arguments import switch
 from ..errors import AuditError, InvalidInput
+from ..local_files import user_path
 from . import audit_keys
 from .audit_keys import Key
 from .policy import form
@@ -90,7 +91,7 @@ class AuditLog:
         old_keys: Sequence[bytes] = (),
         create: bool = True,
     ) -> None:
-        self.path = Path(path)
+        self.path = user_path(path, "the audit log")
         self.key_path = self.path.with_name(self.path.name + ".key")
         self._given = audit_keys.given(key, old_keys)
         self._lock = threading.RLock()
@@ -98,8 +99,8 @@ class AuditLog:
         self._process = 0
         self._closed = False
         new = not self.path.exists()
-        if new and not create:
-            raise AuditError(f"there is no audit log {self.path}.")
+        if not switch(create, "create") and new:
+            raise AuditError(f"there is no audit log {path}.")
         if new:
             self._make()
         self._keys = self._read_keys()

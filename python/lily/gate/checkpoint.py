@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ..errors import CheckpointError, UnsupportedCheckpoint
 from ..foreign import require_folder
+from ..local_files import user_path
 from ..shards import Shard, TensorEntry, open_shards
 from ..strict_json import read_object, shown
 from .spans import LABELS
@@ -81,9 +82,10 @@ def open_encoder(path: str | Path) -> EncoderCheckpoint:
     """Opens the checkpoint in a local folder.
 
     Raises CheckpointError for files that are missing, truncated, corrupt or contradict each other, and
-    UnsupportedCheckpoint for another architecture (a causal one too) or another number of tags.
+    UnsupportedCheckpoint for another architecture (a causal one too) or another number of tags, and InvalidInput
+    for what is no path.
     """
-    folder = Path(path).expanduser()
+    folder = user_path(path, "the classifier")
     require_folder(folder)
     where = str(folder / "config.json")
     config = read_object(folder / "config.json")

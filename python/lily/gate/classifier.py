@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _ext
-from ..arguments import count
+from ..arguments import count, switch
 from ..device import parse_device
 from ..errors import InvalidInput
 from ..tokenizer import Tokenizer
@@ -117,7 +117,7 @@ class Classifier:
         if isinstance(texts, str):
             raise InvalidInput("texts is a str; expected a list of them: read([text]).")
         self.checkpoint.check_unchanged()
-        condensed = [condense(text) if repeats else None for text in texts]
+        condensed = [condense(text) if switch(repeats, "repeats") else None for text in texts]
         timelines = [
             _Timeline(self, text if short is None else short.text) for text, short in zip(texts, condensed, strict=True)
         ]

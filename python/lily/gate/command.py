@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import console
 from ..errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -112,14 +113,9 @@ def _policy(name: str | None) -> Policy | None:
 
 
 def _text(name: str) -> str:
-    data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        place = "standard input" if name == "-" else name
-        raise InvalidInput(
-            f"{place} is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}; convert it first."
-        ) from None
+    if name == "-":
+        return console.decode(console.read_input(), "standard input")
+    return console.decode(Path(name).read_bytes(), name)
 
 
 def _messages(text: str) -> Any:

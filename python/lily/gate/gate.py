@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CheckpointError, InvalidInput, PolicyError
+from ..local_files import user_path
 from .masking import Restored
 from .messages import Content, Document
 from .pipeline import Memory, Pipeline, Reader
@@ -68,7 +69,7 @@ class Gate:
         """
         from .classifier import Classifier
 
-        return cls(policy, audit, classifier=Classifier.load(Path(path), device=device, threads=threads))
+        return cls(policy, audit, classifier=Classifier.load(user_path(path), device=device, threads=threads))
 
     def close(self) -> None:
         """Gives the classifier's memory back. Every later verdict is LOCAL, or stricter. The audit log stays open."""

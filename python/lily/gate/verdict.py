@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..arguments import switch
 from ..errors import PolicyBlocked
 from .masking import Restored, Vault
 from .messages import Document, Path
@@ -68,8 +69,9 @@ class Verdict:
 
         With `consent` (the user's, asked for by you) also for ASK: then what needed consent is open, and the rest is
         masked as ever. Raises PolicyBlocked for LOCAL and REFUSE, and for ASK without consent; AuditError if the
-        consent cannot be recorded.
+        consent cannot be recorded, InvalidInput for a consent that is no bool.
         """
+        switch(consent, "consent")
         if self.outcome.leaves:
             return self.masked
         if self.outcome is Outcome.ASK and consent:
@@ -94,6 +96,7 @@ class Verdict:
 
     def to_dict(self, *, values: bool = False) -> dict[str, Any]:
         """The verdict for JSON. With `values` every span has its text: mind where you log it."""
+        switch(values, "values")
         return {
             "outcome": self.outcome.value,
             "policy": self.policy,
