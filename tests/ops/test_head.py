@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies
 from kernels import (
     EPSILON,
-    INSTRUCTION_SETS,
+    KERNELS,
     Draw,
     Kernels,
     bases,
@@ -20,7 +20,7 @@ from reference import BF16_FLOAT64, FLOAT64, HeadWeights, bf16_values, half_step
 from reference.norm import unrounded_norm
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @many_examples
 @given(
     seed=seeds,

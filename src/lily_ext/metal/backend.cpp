@@ -186,7 +186,7 @@ class MetalBackend final : public Backend {
 std::unique_ptr<Backend> make_backend(const std::string &device, const std::vector<std::string> &kernels,
                                       const std::string &order, int threads) {
     if (device == "metal") {
-        return std::make_unique<MetalBackend>(open_apple(), threads);
+        return std::make_unique<MetalBackend>(open_apple(kernels), threads);
     }
     if (device == "metal:host") {
         return std::make_unique<MetalBackend>(open_host(kernels, order, threads), threads);

@@ -10,8 +10,8 @@
 
 namespace lily::metal {
 
-// Apple's Metal, on the GPU that the system prefers. Its kernels are part of the build.
-std::unique_ptr<Device> open_apple();
+// Apple's Metal, on the GPU that the system prefers. kernels: one .metallib, or the texts of the kernels, each complete.
+std::unique_ptr<Device> open_apple(const std::vector<std::string> &kernels);
 
 // The executor, on the CPU. kernels: the executor's library, then the modules compiled for it. order:
 // "", "reverse" or "random", the order in which lanes, threadgroups and unordered dispatches run.
