@@ -57,14 +57,13 @@ template <uint D, bool gated> inline void finish_rows(thread RowSums<D> &sums, W
                                                       device const bfloat *gates, device bfloat *mixed, uint lane) {
     const float share = own_row(1.0f / sum_of_rows(sums.total), lane);
     const uint row = first + lane_row(lane);
-    if (row >= walk.rows)
-        return;
+    const bool there = row < walk.rows;
     const size_t head = size_t(row / walk.group) * walk.heads + walk.head + row % walk.group;
 #pragma clang loop unroll(full)
     for (uint c = 0; c < D / 32; ++c) {
         const uint dim = 32 * c + 8 * lane_pair(lane);
         uint4 gate = 0, out;
-        if (gated)
+        if (gated && there)
             gate = *(device const uint4 *)(gates + (2 * head + 1) * D + dim);
 #pragma clang loop unroll(full)
         for (uint i = 0; i < 4; ++i) {
@@ -75,7 +74,8 @@ template <uint D, bool gated> inline void finish_rows(thread RowSums<D> &sums, W
             }
             out[i] = as_type<uint>(bfloat2(value));
         }
-        *(device uint4 *)(mixed + head * D + dim) = out;
+        if (there)
+            *(device uint4 *)(mixed + head * D + dim) = out;
     }
 }
 
