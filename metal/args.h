@@ -63,6 +63,38 @@ struct SwigluArgs {
     LILY_UINT grouped; // 1: rows and experts come from the map of blocks, and rows of x from the list of tokens
 };
 
+// Pairs of dims that are turned, at the most.
+#define LILY_MOST_TURNS 32
+
+struct AttentionArgs {
+    LILY_UINT heads;
+    LILY_UINT kv_heads;
+    LILY_UINT rows;
+    LILY_UINT position; // of the first row
+    LILY_UINT capacity; // positions of the cache
+    LILY_UINT block;    // keys of a block, of one row
+    LILY_UINT turns;    // pairs of dims that are turned
+    float eps;
+    float scale; // of scores, times log2(e)
+    float frequency[LILY_MOST_TURNS];
+};
+
+struct AttentionJoinArgs {
+    LILY_UINT heads;
+    LILY_UINT head_dim;
+    LILY_UINT blocks;
+};
+
+struct BidirectionalArgs {
+    LILY_UINT heads;
+    LILY_UINT kv_heads;
+    LILY_UINT rows;
+    LILY_UINT windows;
+    LILY_UINT turns; // pairs of dims that are turned
+    float eps;
+    float scale; // of scores, times log2(e)
+};
+
 struct MoeOpenArgs {
     LILY_UINT hidden;
     LILY_UINT experts;
