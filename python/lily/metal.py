@@ -48,7 +48,7 @@ def apple_kernels() -> tuple[Path, ...]:
     library = home() / "lily.metallib"
     if library.exists():
         return (library,)
-    folder = cache_folder() / _digest(sources(), "text")
+    folder = cache_folder() / _digest("text", [*sources(), *home().glob("*.h")])
     folder.mkdir(parents=True, exist_ok=True)
     texts = []
     for source in sources():
