@@ -90,9 +90,40 @@ struct BidirectionalArgs {
     LILY_UINT kv_heads;
     LILY_UINT rows;
     LILY_UINT windows;
+    LILY_UINT tiles; // of 8 packed rows, of a key/value head
     LILY_UINT turns; // pairs of dims that are turned
     float eps;
     float scale; // of scores, times log2(e)
+};
+
+// Rows first .. first + count - 1 of a call; chunks are cut at absolute positions.
+struct GatedDeltaArgs {
+    LILY_UINT key_heads;
+    LILY_UINT value_heads;
+    LILY_UINT value_dim;
+    LILY_UINT channels;
+    LILY_UINT taps; // of the convolution
+    LILY_UINT rows; // of the call
+    LILY_UINT first;
+    LILY_UINT count;
+    LILY_UINT offset;  // position of row `first` within its chunk
+    LILY_UINT y_first; // the row that is row 0 of y
+    LILY_UINT last;    // 1: the window after the call is kept
+    float query_scale;
+};
+
+struct GatedDeltaGateArgs {
+    LILY_UINT heads;      // of all rows
+    LILY_UINT first_head; // of z and of the result
+    LILY_UINT dims;
+    float eps;
+};
+
+struct GatedDeltaOutArgs {
+    LILY_UINT rows; // of the matrix
+    LILY_UINT heads;
+    LILY_UINT dims;
+    float eps;
 };
 
 struct MoeOpenArgs {

@@ -11,16 +11,16 @@ attention_prepare(device const bfloat *query [[buffer(0)]], device const bfloat 
                   device const float *k_norm [[buffer(4)]], device bfloat *queries [[buffer(5)]],
                   device bfloat *keys [[buffer(6)]], device bfloat *values [[buffer(7)]],
                   constant AttentionArgs &args [[buffer(8)]], uint row [[threadgroup_position_in_grid]],
-                  uint thread_index [[thread_index_in_threadgroup]],
-                  uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
+                  uint thread_index [[thread_index_in_threadgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]],
+                  uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float turns[2 * LILY_MOST_TURNS];
     threadgroup float turned[kPrepareSimdgroups][D];
     fill_turns(args.frequency, args.turns, args.position + row, turns, thread_index);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     const uint tiles = (args.rows * (args.heads / args.kv_heads) + 7) / 8;
     prepare_heads<D>(query, 2 * D, key, value, q_norm, k_norm, queries, keys, values, args.heads, args.kv_heads, tiles,
-                     row, args.position + row, args.capacity, args.eps, args.turns, turns, turned[simdgroup], simdgroup,
-                     lane);
+                     row, row, args.position + row, args.capacity, args.eps, args.turns, turns, turned[simdgroup],
+                     simdgroup, lane);
 }
 
 template <uint D> [[kernel]] [[max_total_threads_per_threadgroup(kWalkThreads)]] void

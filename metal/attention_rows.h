@@ -3,12 +3,9 @@
 #pragma once
 
 #include "affine.h"
-#include "tile.h"
+#include "crossed.h"
 
 constant constexpr uint kPrepareSimdgroups = 4;
-
-// The lane that holds row `row` and columns 2 pair and 2 pair + 1 of an 8x8 matrix.
-inline uint lane_of(uint row, uint pair) { return (row & 4) << 2 | (row & 3) << 1 | (pair & 2) << 2 | (pair & 1); }
 
 // turns: cosines, then sines, of the angles at a position. The angle is one rounded product; `precise` reduces it well
 // even after 40,000 turns. Threads of one threadgroup; a barrier has to follow.
@@ -35,7 +32,8 @@ template <uint D> inline void norm_and_turn(device const bfloat *x, device const
     simdgroup_barrier(mem_flags::mem_threadgroup); // whoever read the row before this one is done
 #pragma clang loop unroll(full)
     for (uint k = 0; k < D / 64; ++k)
-        ((threadgroup float2 *)turned)[32 * k + lane] = values[k] * scale * ((device const float2 *)gain)[32 * k + lane];
+        ((threadgroup float2 *)turned)[32 * k + lane] =
+            values[k] * scale * ((device const float2 *)gain)[32 * k + lane];
     simdgroup_barrier(mem_flags::mem_threadgroup);
     for (uint j = lane; j < pairs; j += 32) {
         const float a = turned[j], b = turned[pairs + j], cosine = turns[j], sine = turns[pairs + j];
@@ -45,30 +43,24 @@ template <uint D> inline void norm_and_turn(device const bfloat *x, device const
     simdgroup_barrier(mem_flags::mem_threadgroup);
 }
 
-// Where dim d of row `row` of 8 lies among the queries of these rows, in numbers: a lane finds its elements of four
-// right factors in one load. The dims of a factor are those of a lane's load of a key: see score_keys.
-inline uint query_place(uint row, uint d) {
-    const uint in_load = d % 8;
-    return ((d / 32 * 32 + lane_of(d % 32 / 8 * 2 + d % 2, row / 2)) * 4 + in_load / 2) * 2 + row % 2;
-}
-
-// The heads of one row: queries to their tiles of 8, keys and values to their places. A query's tile is
-// row * group + head in group, of its key/value head. queries: [kv_heads][tiles][8 * D].
+// The heads of one row: queries to their tiles of 8, keys and values to place `to` of theirs. With `local` the row's number
+// among those that are packed together, row local * group + head in group of its key/value head is the query's.
+// queries: [kv_heads][tiles][8 * D], of which the first tile is the first of those rows.
 template <uint D>
 inline void prepare_heads(device const bfloat *query, uint query_stride, device const bfloat *key,
                           device const bfloat *value, device const float *q_norm, device const float *k_norm,
                           device bfloat *queries, device bfloat *keys, device bfloat *values, uint heads, uint kv_heads,
-                          uint tiles, uint row, uint to, uint capacity, float eps, uint pairs,
+                          uint tiles, uint row, uint local, uint to, uint capacity, float eps, uint pairs,
                           threadgroup const float *turns, threadgroup float *turned, uint simdgroup, uint lane) {
     const uint group = heads / kv_heads;
     for (uint head = simdgroup; head < heads + 2 * kv_heads; head += kPrepareSimdgroups) {
         if (head < heads) {
             norm_and_turn<D>(query + (size_t(row) * heads + head) * query_stride, q_norm, eps, pairs, turns, turned,
                              lane);
-            const uint packed = row * group + head % group;
+            const uint packed = local * group + head % group;
             device bfloat *tile = queries + (size_t(head / group) * tiles + packed / 8) * (8 * D);
             for (uint d = lane; d < D; d += 32)
-                tile[query_place(packed % 8, d)] = bfloat(turned[d]);
+                tile[crossed_place(packed % 8, d)] = bfloat(turned[d]);
         } else if (head < heads + kv_heads) {
             const uint kv_head = head - heads;
             norm_and_turn<D>(key + (size_t(row) * kv_heads + kv_head) * D, k_norm, eps, pairs, turns, turned, lane);

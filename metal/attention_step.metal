@@ -39,7 +39,7 @@ attention_step(device const bfloat *query [[buffer(0)]], device const bfloat *ke
             norm_and_turn<D>(query + (kv_head * group + row) * 2 * D, q_norm, args.eps, args.turns, turns,
                              turned[simdgroup], lane);
         for (uint d = lane; d < D; d += 32)
-            queries[query_place(row, d)] = there ? bfloat(turned[simdgroup][d]) : bfloat(0.0f);
+            queries[crossed_place(row, d)] = there ? bfloat(turned[simdgroup][d]) : bfloat(0.0f);
     }
     keys += size_t(kv_head) * args.capacity * D;
     values += size_t(kv_head) * args.capacity * D;
@@ -110,8 +110,7 @@ attention_step(device const bfloat *query [[buffer(0)]], device const bfloat *ke
 #pragma clang loop unroll(full)
         for (uint i = 0; i < 8; ++i) {
             const uint dim = i / 4 * 32 + 8 * pair + i % 4 * 2;
-            *(threadgroup float2 *)&merged[simdgroup][lane_row(lane)][dim] =
-                sums.at[d / 8 + i].thread_elements() * own;
+            *(threadgroup float2 *)&merged[simdgroup][lane_row(lane)][dim] = sums.at[d / 8 + i].thread_elements() * own;
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
         for (uint i = thread_index; i < group * 64; i += 32 * kStepSimdgroups) {

@@ -105,8 +105,8 @@ inline void walk_rows(device const uint4 *queries, device const bfloat *keys, de
 #pragma clang loop unroll(full)
         for (uint step = 0; step < 2 * pieces; ++step) {
             const bool last = step + 1 == 2 * pieces;
-            const uint4 ahead = fetch_piece<D>(keys, values, last ? key + kBlockKeys : key, last ? 0 : step + 1, end,
-                                               thread_index);
+            const uint4 ahead =
+                fetch_piece<D>(keys, values, last ? key + kBlockKeys : key, last ? 0 : step + 1, end, thread_index);
             threadgroup bfloat *piece = staged + step % 2 * (kBlockKeys * piece_stride<D>());
             if (key < own_end && step < pieces) { // the same for the whole simdgroup
                 for (uint c = 0; c < chunks; ++c) {
@@ -132,7 +132,8 @@ inline void walk_rows(device const uint4 *queries, device const bfloat *keys, de
                         for (uint i = 0; i < 4; ++i) {
                             simdgroup_matrix<bfloat, 8, 8> right;
                             right.thread_elements() = as_type<bfloat2>(value[i]);
-                            thread simdgroup_matrix<float, 8, 8> &sum = sums.at[(step - pieces) * 4 * chunks + 4 * c + i];
+                            thread simdgroup_matrix<float, 8, 8> &sum =
+                                sums.at[(step - pieces) * 4 * chunks + 4 * c + i];
                             simdgroup_multiply_accumulate(sum, weights[f], right, sum);
                         }
                     }

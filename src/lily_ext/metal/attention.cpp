@@ -84,8 +84,8 @@ AttentionArgs args_of(const AttentionShape &shape, std::int64_t rows, std::int64
     args.eps = shape.eps;
     args.scale = score_scale(shape.head_dim);
     for (std::int64_t j = 0; j < shape.rotary_dim / 2; ++j) {
-        args.frequency[j] = static_cast<float>(
-            std::pow(static_cast<double>(shape.theta), -2.0 * static_cast<double>(j) / static_cast<double>(shape.rotary_dim)));
+        args.frequency[j] = static_cast<float>(std::pow(
+            static_cast<double>(shape.theta), -2.0 * static_cast<double>(j) / static_cast<double>(shape.rotary_dim)));
     }
     return args;
 }

@@ -7,7 +7,7 @@
 
 namespace lily::metal {
 
-inline constexpr std::int64_t kWalkRows = 128;    // packed rows (positions x query heads) of a threadgroup
+inline constexpr std::int64_t kWalkRows = 128;     // packed rows (positions x query heads) of a threadgroup
 inline constexpr std::uint32_t kWalkThreads = 512; // of a threadgroup
 
 // Throws Error(unsupported_checkpoint) where no kernel has heads of this size.
