@@ -1,8 +1,9 @@
 """Runs one sublayer of the library on host arrays and judges the result. Used by tests/ops only.
 
-Every call runs with one and with two threads, which must give the same bits. Matrices are handed over at an address of
-a drawn residue mod 16, because a checkpoint does not align its data; they are read where they lie. What comes back is
-compared with the reference in float64 with the documented roundings, within bounds that follow from the formats:
+Every call runs with one and with two threads, which must give the same bits; the Metal kernels run in three orders of
+their lanes, and once more under the checker of races and bounds, with the same bits as well. Matrices are handed over
+at an address of a drawn residue mod 16, because a checkpoint does not align its data. What comes back is compared with
+the reference in float64 with the documented roundings, within bounds that follow from the formats:
 
 * a bf16 result may sit one step from the reference where the value before the last rounding is close to a tie;
 * an intermediate value close to a tie may round the other way. That is rare, and moves a result by about as much as the
@@ -12,16 +13,23 @@ compared with the reference in float64 with the documented roundings, within bou
 """
 
 import dataclasses
+import functools
+import os
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from lily import _ext
+from lily import _ext, metal
+from lily.device import parse_device
 from reference import Array, Matrix, bf16_bits, bf16_values, half_step, round_bf16
 
 INSTRUCTION_SETS: list[str] = _ext.instruction_sets()
+# Beside them: devices that run the Metal kernels. "metal" on a Mac, "metal:cuda" on an NVIDIA GPU, when named here.
+METAL: list[str] = os.environ.get("LILY_METAL_DEVICES", "metal:host").split(",")
+KERNELS: list[str] = [*INSTRUCTION_SETS, *METAL]
 EPSILON = 2.0**-24  # half a unit in the last place of a float32
 PACKINGS = ("affine4", "affine8", "bf16")
 ALIKE = 0.7  # the least share of elements that must be the same to the bit, of one draw
@@ -98,21 +106,41 @@ def hand_over(value: Any, base: int) -> Any:
 
 
 class Kernels:
-    """The sublayers of one instruction set; with byte_inputs, products with affine matrices round theirs to 8 bits."""
+    """The sublayers of one instruction set, or of one device for Metal kernels. With byte_inputs, products with affine
+    matrices round theirs to 8 bits, on a CPU."""
 
-    def __init__(self, isa: str, byte_inputs: bool = False) -> None:
-        self.probes = [_ext.Probe("cpu", isa, threads) for threads in (1, 2)]
+    def __init__(self, name: str, byte_inputs: bool = False) -> None:
+        self.probes = metal_probes(name) if name.startswith("metal") else cpu_probes(name)
         for probe in self.probes:
             probe.byte_inputs = byte_inputs
 
     def run(self, word: str, *arguments: Any, base: int = 0) -> Any:
-        """Call a sublayer with one and with two threads, check that the bits are the same, and return them."""
-        single, double = (
+        """Call a sublayer on every probe, check that the bits are the same, and return them."""
+        first, *others = (
             getattr(probe, word)(*(hand_over(argument, base) for argument in arguments)) for probe in self.probes
         )
-        for one, two in zip(as_tuple(single), as_tuple(double), strict=True):
-            assert one.tobytes() == two.tobytes(), f"{word}: two threads give other bits than one"
-        return single
+        for number, other in enumerate(others, 1):
+            for one, two in zip(as_tuple(first), as_tuple(other), strict=True):
+                assert one.tobytes() == two.tobytes(), f"{word}: run {number} gives other bits than run 0"
+        return first
+
+
+def cpu_probes(isa: str) -> list[_ext.Probe]:
+    return [_ext.Probe("cpu", isa, threads) for threads in (1, 2)]
+
+
+@functools.cache
+def metal_probes(device: str) -> list[_ext.Probe]:
+    """Four on metal:host: under the checker, and in each order of lanes. Two on a GPU, whose order is its own."""
+    if device != "metal:host":
+        return [_ext.Probe(**parse_device(device)) for _ in range(2)]
+    tools = metal.load_toolchain()
+    try:
+        tools.find_clang()
+    except tools.MslError as error:
+        pytest.skip(f"no compiler for the Metal kernels: {error}")
+    modes = ("metal:host:checked", "metal:host", "metal:host:reverse", "metal:host:random")
+    return [_ext.Probe(**parse_device(mode), threads=2) for mode in modes]
 
 
 def as_tuple(result: Any) -> tuple[Array, ...]:

@@ -310,7 +310,7 @@ def test_a_snapshot_of_another_engine_is_refused(engine: Engine, tiny: Path) -> 
 
 def test_memory_is_reserved_with_the_session(engine: Engine) -> None:
     before = engine.memory
-    assert set(before) == {"weights_mapped", "weights_converted", "scratch", "sessions"}
+    assert set(before) == {"weights_mapped", "weights_copied", "weights_converted", "scratch", "sessions"}
     session = engine.session()
     reserved = session.memory
     assert engine.memory["sessions"] == before["sessions"] + reserved

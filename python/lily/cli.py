@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import __version__, console
+from . import __version__, console, trace_command
 from .bench import command as bench_command
 from .console import Line, fail
 from .display import counted, size
@@ -77,6 +77,7 @@ def parser() -> argparse.ArgumentParser:
         _add_repack,
         _add_synth,
         bench_command.add,
+        trace_command.add,
         verify_command.add,
         gate_command.add,
     ):

@@ -1,23 +1,47 @@
-"""The names of devices: what a caller may write, and what it means for the extension. Nothing runs here."""
+"""The names of devices: what a caller may write, and what it means for the extension. Nothing runs here, but for the
+compiler that readies the kernels of `metal:host`.
+"""
 
 from __future__ import annotations
 
-from . import _ext
+import sys
+from typing import TypedDict
+
+from . import _ext, metal
 from .errors import DeviceError, InvalidInput
 
+# How metal:host may be asked to run: the order of lanes, and whether the checker looks on.
+_HOST = ("", "checked", "reverse", "random")
 
-def parse_device(device: str) -> tuple[str, str]:
-    """(device, instruction set) of a name; "" leaves the instruction set to the extension, which takes the best one
-    (or the one in the environment variable LILY_ISA). Raises DeviceError for a device this build or machine lacks."""
+
+class DeviceArguments(TypedDict):
+    """What the extension takes. isa "" leaves the instruction set to it: the best one, or the one of LILY_ISA."""
+
+    device: str
+    isa: str
+    kernels: list[str]
+
+
+def parse_device(device: str) -> DeviceArguments:
+    """The arguments for a name. Raises DeviceError for a device that this build or machine lacks."""
     if not isinstance(device, str):
         raise InvalidInput(f"device is a {type(device).__name__}; expected a str such as 'auto' or 'cpu'.")
+    if device == "auto":
+        device = "metal" if sys.platform == "darwin" else "cpu"
     kind, _, detail = device.partition(":")
+    if device == "cpu":
+        return {"device": "cpu", "isa": "", "kernels": []}
+    if device == "metal":
+        return {"device": "metal", "isa": "", "kernels": [str(path) for path in metal.apple_kernels()]}
+    if kind == "cpu" and detail in _ext.instruction_sets():
+        return {"device": "cpu", "isa": detail, "kernels": []}
     if kind == "metal":
-        raise DeviceError(f"device {device!r} is not built into this version of lily; use device='cpu' (or 'auto').")
-    if device in ("auto", "cpu"):
-        return "cpu", ""
-    known = _ext.instruction_sets()
-    if kind != "cpu" or detail not in known:
-        names = ", ".join(["auto", "cpu", *(f"cpu:{isa}" for isa in known)])
-        raise DeviceError(f"device {device!r} is not known on this machine; expected one of {names}.")
-    return "cpu", detail
+        driver, _, mode = detail.partition(":")
+        if driver == "host" and mode in _HOST and not detail.endswith(":"):
+            made = metal.kernels("check" if mode == "checked" else "host")
+            order = "" if mode == "checked" else mode
+            return {"device": "metal:host", "isa": order, "kernels": [str(made.executor), *map(str, made.modules)]}
+        if detail == "cuda":
+            return {"device": device, "isa": "", "kernels": [str(path) for path in metal.kernels("ptx").modules]}
+    names = ", ".join(["auto", "cpu", *(f"cpu:{isa}" for isa in _ext.instruction_sets()), "metal", "metal:host"])
+    raise DeviceError(f"device {device!r} is not known on this machine; expected one of {names}.")

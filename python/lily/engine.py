@@ -78,7 +78,8 @@ class Engine:
         """Opens the checkpoint in a folder, in a repository of the hub (downloaded once), or in the package ("nano"),
         and readies the device.
 
-        device        "auto" or "cpu"; "cpu:avx2" forces one instruction set
+        device        "auto", "cpu" or "metal"; "cpu:avx2" forces one instruction set; "metal:host" runs the kernels
+                      of Metal on the CPU, slowly, for tests
         max_context   tokens a session can hold; every session reserves its memory for all of them
         threads       None is one for each CPU this process may use (affinity and cgroup quota)
         revision      of a repository; None is the pinned one
@@ -87,7 +88,7 @@ class Engine:
 
         Raises CheckpointError, UnsupportedCheckpoint, HubError, DeviceError, OutOfMemory, InvalidInput.
         """
-        kind, isa = parse_device(device)
+        arguments = parse_device(device)
         context = count(max_context, "max_context", 2**31 - 1)
         workers = 0 if threads is None else count(threads, "threads", _ext.MAX_THREADS)
         callback(progress, "progress")
@@ -97,7 +98,7 @@ class Engine:
             _check_positions(context, checkpoint.max_positions)
             weights = _ext.Weights(checkpoint.files, checkpoint.tensors)
             inner = _ext.Engine(
-                weights, checkpoint.config, device=kind, isa=isa, threads=workers, max_context=context, chunk=CHUNK
+                weights, checkpoint.config, threads=workers, max_context=context, chunk=CHUNK, **arguments
             )
             engine = cls(inner, checkpoint, source=str(path_or_repo), max_context=context)
         except BaseException:
@@ -297,7 +298,8 @@ class Engine:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes by use: weights_mapped (file pages, shared and reclaimable), weights_converted, scratch, sessions."""
+        """Bytes by use: weights_mapped (file pages, shared and reclaimable), weights_copied (of them, to a device that
+        cannot read them where they lie), weights_converted, scratch, sessions."""
         return self._inner.memory()
 
     def close(self) -> None:

@@ -237,6 +237,7 @@ void Encoder::close() {
 std::map<std::string, std::size_t> Encoder::memory() {
     const auto lock = enter();
     return {{"weights_mapped", state_->views.mapped_bytes()},
+            {"weights_copied", state_->views.copied_bytes()},
             {"weights_converted", state_->views.converted_bytes()},
             {"scratch", state_->backend->scratch_bytes() + state_->arena.bytes()}};
 }
@@ -288,7 +289,7 @@ void Encoder::run(std::span<const std::int32_t> ids, std::span<const std::int32_
     }
     backend.classify(state.heads, x, borders, tags, scores);
     backend.commit();
-    backend.wait();
+    backend.wait(0);
     backend.read(*tags.buffer, tags.offset,
                  std::as_writable_bytes(std::span(logits, static_cast<std::size_t>(rows * config_.labels))));
     backend.read(*scores.buffer, scores.offset,

@@ -19,17 +19,21 @@
 
 namespace lily {
 
-// device: "cpu", or "auto" for the best one. isa "" and threads 0 leave the choice to the device.
-std::unique_ptr<Backend> open_device(const std::string &device, const std::string &isa, int threads);
+struct DeviceOptions {
+    std::string name = "cpu"; // or "metal", "metal:host", "metal:cuda"
+    std::string isa;          // the instruction set of the CPU, or the order of metal:host; "" leaves the choice
+    int threads = 0;          // of the host; 0 for one a usable processor
+    std::vector<std::string> kernels; // files that metal:host and metal:cuda load: see metal/drivers.h
+};
+
+std::unique_ptr<Backend> open_device(const DeviceOptions &options);
 
 // For open_device: the sets of the CPU that this machine can run, best first, and the processors it may use.
 std::vector<std::string> instruction_sets();
 int usable_cpus();
 
 struct EngineOptions {
-    std::string device = "auto";
-    std::string isa;
-    int threads = 0;
+    DeviceOptions device{};
     std::int64_t max_context = 0; // tokens of a session
     std::int64_t chunk = 0;       // tokens of a step of prefill; chunks end at multiples of it
 };
@@ -37,6 +41,7 @@ struct EngineOptions {
 // Bytes.
 struct MemoryReport {
     std::size_t weights_mapped = 0;    // files, as they are
+    std::size_t weights_copied = 0;    // of them, to the device, because it could not read them where they lie
     std::size_t weights_converted = 0; // small vectors as f32
     std::size_t scratch = 0;           // of the device and of a chunk
     std::size_t sessions = 0;          // reserved by the open ones
@@ -92,10 +97,13 @@ class Engine {
 
     void require_ids(std::span<const std::int32_t> tokens) const;
     std::int64_t rows_to_edge(std::int64_t position, std::int64_t left) const;
-    void begin_rows(const Session &session, std::span<const std::int32_t> tokens);
+    Tensor upload(std::span<const std::int32_t> tokens);
+    void begin_rows(const Session &session, const Tensor &ids, std::int64_t position, int ahead);
+    void start(Session &session, const Tensor &ids, std::int64_t position, int ahead);
+    void finish(Session &session, std::span<const std::int32_t> tokens, std::size_t left);
+    void advance(Session &session, std::int32_t pending, bool greedy);
     std::span<float> fetch(const Tensor &logits);
     void require_finite(std::span<const float> logits, std::int64_t position, const std::string &consequence) const;
-    void read(Session &session, std::span<const std::int32_t> tokens);
     void read_all(std::span<const std::int32_t> tokens, const Visitor &visitor, const Between &between);
 
     DecoderConfig config_;

@@ -7,7 +7,6 @@
 #include <set>
 
 #include "arena.h"
-#include "engine.h"
 #include "error.h"
 
 namespace lily {
@@ -28,13 +27,17 @@ class Bench {
         backend_.begin();
         call();
         backend_.commit();
-        backend_.wait();
+        backend_.wait(0);
     }
 
-    // Read where it lies, at any alignment, as the weights of a file are.
+    // As the weights of a file are, at any alignment.
     Tensor map(const HostArray &array) {
-        buffers_.push_back(backend_.map(array.bytes));
-        return shaped(array.dtype, array.shape);
+        const Extent whole{0, array.bytes.size()};
+        Mapping mapping = backend_.map(array.bytes, {&whole, 1});
+        buffers_.push_back(std::move(mapping.buffer));
+        Tensor tensor = shaped(array.dtype, array.shape);
+        tensor.offset = mapping.offsets[0];
+        return tensor;
     }
 
     Tensor copy(const HostArray &array) {
@@ -269,9 +272,6 @@ std::int64_t row_count(const HostArray &x) {
 
 } // namespace
 
-Probe::Probe(const std::string &device, const std::string &isa, int threads)
-    : backend_(open_device(device, isa, threads)) {}
-
 HostResult Probe::norm(const HostArray &x, const HostArray &weight, float eps) {
     Bench bench(*backend_, byte_inputs);
     const Limits limits{.rows = row_count(x), .hidden = x.shape[1]};
@@ -382,7 +382,7 @@ std::tuple<HostResult, HostResult> Probe::classify(const HostFields &weights, fl
     return {bench.result(logits), bench.result(scores)};
 }
 
-HostResult Probe::head(const HostFields &weights, float eps, const HostArray &x) {
+std::tuple<HostResult, HostResult> Probe::head(const HostFields &weights, float eps, const HostArray &x) {
     Bench bench(*backend_, byte_inputs);
     HeadWeights matrices;
     Fields fields("the head weights", weights, bench);
@@ -392,10 +392,11 @@ HostResult Probe::head(const HostFields &weights, float eps, const HostArray &x)
     matrices.eps = eps;
     const std::int64_t rows = row_count(x);
     const Tensor logits = bench.output(DType::f32, {rows, matrices.table.rows});
+    const Tensor token = bench.output(DType::i32, {rows == 1 ? 1 : 0});
     const Tensor from = bench.copy(x);
     bench.run({.rows = rows, .head_rows = rows, .hidden = matrices.table.cols, .vocab = matrices.table.rows},
-              [&] { backend_->head(matrices, from, logits); });
-    return bench.result(logits);
+              [&] { backend_->head(matrices, from, logits, rows == 1 ? token : Tensor{}); });
+    return {bench.result(logits), bench.result(token)};
 }
 
 } // namespace lily

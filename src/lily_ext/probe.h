@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -41,7 +42,7 @@ using HostFields = std::map<std::string, std::variant<double, HostArray, HostMat
 
 class Probe {
   public:
-    Probe(const std::string &device, const std::string &isa, int threads);
+    explicit Probe(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {}
 
     bool byte_inputs = false; // of Limits, for every call
 
@@ -63,7 +64,8 @@ class Probe {
     // the logits of each row, the sensitivity of each window
     std::tuple<HostResult, HostResult> classify(const HostFields &weights, float eps, const HostArray &x,
                                                 const HostArray &starts);
-    HostResult head(const HostFields &weights, float eps, const HostArray &x);
+    // the logits, and with one row the id of the first largest
+    std::tuple<HostResult, HostResult> head(const HostFields &weights, float eps, const HostArray &x);
 
   private:
     std::unique_ptr<Backend> backend_;

@@ -108,6 +108,11 @@ std::int32_t Sampler::sample(std::span<float> logits) {
     return token;
 }
 
+bool Sampler::greedy() const {
+    return options_.temperature == 0 && options_.repetition_penalty == 1 && options_.presence_penalty == 0 &&
+           options_.frequency_penalty == 0 && options_.logit_bias.empty();
+}
+
 void Sampler::adjust(std::span<float> logits) const {
     for (const auto &[id, count] : produced_) {
         if (static_cast<std::size_t>(id) >= logits.size()) {

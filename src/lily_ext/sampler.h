@@ -50,6 +50,8 @@ class Sampler {
 
     // Throws Error(invalid_input) if the options do not fit so many tokens. Engines ask before any work.
     void require_vocab(std::int64_t vocab) const;
+    // Whether every sample is the first largest logit, as a device finds it too.
+    bool greedy() const;
     // Changes the logits in place: they are a scratch copy. Throws Error(invalid_input) if every token is banned.
     std::int32_t sample(std::span<float> logits);
 

@@ -155,11 +155,17 @@ class Session : public std::enable_shared_from_this<Session> {
     std::int64_t read_count() const;
     std::optional<std::int32_t> next_to_feed() const; // the pending token
     void expect(std::int32_t token);                  // makes it the pending one
-    TimelineViews views() const;
-    Tensor last_logits() const; // f32 [1, vocab]
-    Tensor next_logits() const; // the slot that a step writes
-    // The step is done: its tokens count as read, the slots flip, and the pending token was the first of them.
+    // What a step works on. ahead 0: the next one; 1: the one after it, whose input the next one has yet to write.
+    TimelineViews views(int ahead) const;
+    Tensor last_logits() const;          // f32 [1, vocab]
+    Tensor next_logits(int ahead) const; // of the slot that the step writes
+    Tensor next_token(int ahead) const;  // i32 [1], likewise: its most probable token, left on the device
+    // The step is done: its tokens count as read, the next slot is the one that counts, and the pending token was the
+    // first of them.
     void commit(std::span<const std::int32_t> tokens) noexcept;
+    // The token that a step under way is reading, on the bet that it will be the pending one.
+    std::optional<std::int32_t> running() const;
+    void run(std::optional<std::int32_t> token);
 
   private:
     struct State;

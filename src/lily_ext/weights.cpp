@@ -2,6 +2,7 @@
 
 #include "weights.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -79,6 +80,13 @@ void check_range(const WeightRecord &record, const std::vector<std::span<const s
     }
 }
 
+// Its type and shape, over no memory.
+Tensor tensor_of(const WeightRecord &record) {
+    Tensor tensor{nullptr, 0, record.dtype, static_cast<int>(record.shape.size()), {1, 1, 1, 1}};
+    std::copy(record.shape.begin(), record.shape.end(), tensor.dims);
+    return tensor;
+}
+
 } // namespace
 
 Weights::Weights(std::vector<std::span<const std::byte>> files, std::vector<WeightRecord> records,
@@ -95,8 +103,23 @@ Weights::Weights(std::vector<std::span<const std::byte>> files, std::vector<Weig
 
 WeightViews::WeightViews(std::shared_ptr<const Weights> weights, Backend &backend)
     : weights_(std::move(weights)), backend_(backend), converted_(backend, "the converted weights", kConvertedBlock) {
-    for (const std::span<const std::byte> file : weights_->files()) {
-        mapped_.push_back(backend_.map(file));
+    std::vector<std::vector<const WeightRecord *>> records(weights_->files().size());
+    for (const auto &[name, record] : weights_->records()) {
+        records[static_cast<std::size_t>(record.file)].push_back(&record);
+    }
+    for (std::size_t file = 0; file < records.size(); ++file) {
+        std::sort(records[file].begin(), records[file].end(),
+                  [](const WeightRecord *one, const WeightRecord *other) { return one->offset < other->offset; });
+        std::vector<Extent> extents;
+        for (const WeightRecord *record : records[file]) {
+            extents.push_back({static_cast<std::size_t>(record->offset), byte_size(tensor_of(*record))});
+        }
+        Mapping mapping = backend_.map(weights_->files()[file], extents);
+        mapped_.push_back(std::move(mapping.buffer));
+        copied_bytes_ += mapping.copied;
+        for (std::size_t i = 0; i < extents.size(); ++i) {
+            places_[records[file][i]->name] = mapping.offsets[i];
+        }
     }
 }
 
@@ -134,14 +157,9 @@ void WeightViews::require_all_used(const std::string &expected) const {
 }
 
 Tensor WeightViews::view(const WeightRecord &record) const {
-    Tensor tensor{mapped_[static_cast<std::size_t>(record.file)].get(),
-                  static_cast<std::size_t>(record.offset),
-                  record.dtype,
-                  static_cast<int>(record.shape.size()),
-                  {1, 1, 1, 1}};
-    for (int i = 0; i < tensor.rank; ++i) {
-        tensor.dims[i] = record.shape[static_cast<std::size_t>(i)];
-    }
+    Tensor tensor = tensor_of(record);
+    tensor.buffer = mapped_[static_cast<std::size_t>(record.file)].get();
+    tensor.offset = places_.at(record.name);
     return tensor;
 }
 

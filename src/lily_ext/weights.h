@@ -1,6 +1,6 @@
 // The tensors of a checkpoint by name. Weights is the table over the bytes of the files, checked once; WeightViews puts
-// it on a backend and hands out Tensor and Matrix views for a graph. Matrices are never copied; the few small vectors
-// are converted to f32. Nothing here knows a file's name, JSON or the shape of a model.
+// it on a backend and hands out Tensor and Matrix views for a graph. Whether matrices are copied is the backend's
+// business; the few small vectors are converted to f32. Nothing here knows a file's name, JSON or the shape of a model.
 #pragma once
 
 #include <cstddef>
@@ -64,7 +64,8 @@ class WeightViews {
     // model. expected: which model this is, for the message.
     void require_all_used(const std::string &expected) const;
 
-    std::size_t mapped_bytes() const;
+    std::size_t mapped_bytes() const;                          // of the files
+    std::size_t copied_bytes() const { return copied_bytes_; } // that the device could not read where they lie
     std::size_t converted_bytes() const { return converted_.bytes(); }
 
   private:
@@ -77,7 +78,9 @@ class WeightViews {
 
     std::shared_ptr<const Weights> weights_;
     Backend &backend_;
-    std::vector<std::unique_ptr<Buffer>> mapped_;
+    std::vector<std::unique_ptr<Buffer>> mapped_;           // one a file
+    std::unordered_map<std::string, std::size_t> places_{}; // in the buffer of its file
+    std::size_t copied_bytes_ = 0;
     Arena converted_;
     std::unordered_map<std::string, bool> used_;
 };

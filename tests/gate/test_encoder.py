@@ -212,7 +212,7 @@ def test_logits_that_are_no_numbers_are_an_error(tmp_path: Path) -> None:
 def test_close_and_memory(tmp_path: Path) -> None:
     encoder = load(write(tmp_path, SMALL))
     memory = encoder.memory()
-    assert set(memory) == {"weights_mapped", "weights_converted", "scratch"}
+    assert set(memory) == {"weights_mapped", "weights_copied", "weights_converted", "scratch"}
     assert min(memory.values()) > 0
     encoder.close()
     encoder.close()

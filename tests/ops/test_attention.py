@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies
 from kernels import (
     FAINT,
-    INSTRUCTION_SETS,
+    KERNELS,
     Draw,
     Kernels,
     bases,
@@ -101,7 +101,7 @@ def check(case: Case, kernels: Kernels, spare: int = 0, base: int = 0) -> None:
     check_bf16("values", actual[2], emulated[2], exact[2])
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @many_examples
 @given(
     seed=seeds,
@@ -134,7 +134,7 @@ def test_attention(
     check(draw_case(Draw(seed), shape, packing, rows, position, size, gain), Kernels(isa), spare, base)
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @pytest.mark.parametrize("rows", [1, 20])
 @one_example
 @given(seed=seeds)
@@ -150,7 +150,7 @@ def test_it_rounds_where_it_says(isa: str, rows: int, seed: int) -> None:
         check_alike(shares[part::3])
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @pytest.mark.parametrize("rows", [1, 3])
 def test_far_positions_turn_by_the_right_angle(isa: str, rows: int) -> None:
     """At 262,000 the angle of the fastest pair is 41,000 turns: a sine without range reduction is noise there."""
@@ -160,7 +160,7 @@ def test_far_positions_turn_by_the_right_angle(isa: str, rows: int) -> None:
     check(far, Kernels(isa))
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @few_examples
 @given(seed=seeds, sharpness=strategies.sampled_from((8.0, 40.0)), rows=strategies.sampled_from((1, 5, 70)))
 def test_sharp_scores(isa: str, seed: int, sharpness: float, rows: int) -> None:
@@ -171,7 +171,7 @@ def test_sharp_scores(isa: str, seed: int, sharpness: float, rows: int) -> None:
     check(dataclasses.replace(case, weights=weights), Kernels(isa))
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @few_examples
 @given(seed=seeds, rows=strategies.integers(4, 129), position=strategies.integers(0, 150))
 def test_rows_see_only_the_past(isa: str, seed: int, rows: int, position: int) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies
 from kernels import (
     ALIKE,
-    INSTRUCTION_SETS,
+    KERNELS,
     Draw,
     Kernels,
     bases,
@@ -76,7 +76,7 @@ def run(
     return result
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @many_examples
 @given(
     seed=seeds,
@@ -110,7 +110,7 @@ def test_bidirectional(
     check_bf16("x", actual, emulated, exact, ALIKE if max(lengths) <= BLOCK else 0.3)
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @few_examples
 @given(seed=seeds, rows=strategies.integers(2, 200))
 def test_the_last_row_changes_the_first(isa: str, seed: int, rows: int) -> None:
@@ -125,7 +125,7 @@ def test_the_last_row_changes_the_first(isa: str, seed: int, rows: int) -> None:
     assert changed.mean() > 0.5
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @few_examples
 @given(seed=seeds, lengths=window_lengths.filter(lambda lengths: len(lengths) > 1))
 def test_windows_do_not_see_each_other(isa: str, seed: int, lengths: tuple[int, ...]) -> None:
@@ -142,7 +142,7 @@ def test_windows_do_not_see_each_other(isa: str, seed: int, lengths: tuple[int, 
         first += length
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @few_examples
 @given(seed=seeds, sharpness=strategies.sampled_from((8.0, 40.0)), length=strategies.sampled_from((5, 70, 300)))
 def test_sharp_scores(isa: str, seed: int, sharpness: float, length: int) -> None:
@@ -164,6 +164,4 @@ def test_borders_that_do_not_fit_are_refused(starts: list[int]) -> None:
     draw, shape = Draw(5), AttentionShape(64, 1, 1, 64, 64, THETA, EPS)
     weights, x = draw_weights(draw, shape, "bf16"), draw.bits(4, 64)
     with pytest.raises(InvalidInput, match="starts"):
-        Kernels(INSTRUCTION_SETS[0]).run(
-            "bidirectional", shape, weights, turns(shape, 3), x, np.array(starts, np.int32)
-        )
+        Kernels(KERNELS[0]).run("bidirectional", shape, weights, turns(shape, 3), x, np.array(starts, np.int32))

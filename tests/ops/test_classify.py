@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from hypothesis import given, strategies
-from kernels import EPSILON, INSTRUCTION_SETS, Draw, Kernels, bases, check_bounded, many_examples, seeds, widths
+from kernels import EPSILON, KERNELS, Draw, Kernels, bases, check_bounded, many_examples, seeds, widths
 
 from reference import BF16_FLOAT64, FLOAT64, ClassifyWeights, bf16_values, classify, half_step
 from reference.norm import unrounded_norm
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @many_examples
 @given(
     seed=seeds,

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from hypothesis import given, strategies
-from kernels import INSTRUCTION_SETS, Draw, Kernels, bases, many_examples, packings, row_counts, seeds, widths
+from kernels import KERNELS, Draw, Kernels, bases, many_examples, packings, row_counts, seeds, widths
 
 from reference import BF16, bf16_bits, embed
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @many_examples
 @given(seed=seeds, rows=row_counts, cols=widths, vocab=strategies.integers(1, 300), packing=packings, base=bases)
 def test_embed(isa: str, seed: int, rows: int, cols: int, vocab: int, packing: str, base: int) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies
 from kernels import (
     FAINT,
-    INSTRUCTION_SETS,
+    KERNELS,
     Draw,
     Kernels,
     bases,
@@ -105,7 +105,7 @@ def check(case: Case, actual: tuple[Array, Array, Array]) -> None:
     check_bf16("window", actual[2], emulated[2], exact[2])
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @many_examples
 @given(
     seed=seeds,
@@ -137,7 +137,7 @@ def test_gated_delta(
     check(case, case.run(Kernels(isa), base))
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @pytest.mark.parametrize("rows", [1, 20])
 @one_example
 @given(seed=seeds)
@@ -155,7 +155,7 @@ def test_it_rounds_where_it_says(isa: str, rows: int, seed: int) -> None:
     assert np.median(states) < 0.05
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @few_examples
 @given(seed=seeds, rows=strategies.integers(2, 129), position=strategies.integers(0, 130))
 def test_any_split_is_the_same_function(isa: str, seed: int, rows: int, position: int) -> None:
@@ -168,7 +168,7 @@ def test_any_split_is_the_same_function(isa: str, seed: int, rows: int, position
     check(case, (np.concatenate([first[0], second[0]]), second[1], second[2]))
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @few_examples
 @given(seed=seeds, tail=strategies.integers(2, 64), head=strategies.integers(2, 64))
 def test_a_split_at_a_block_edge_keeps_every_bit(isa: str, seed: int, tail: int, head: int) -> None:
@@ -184,7 +184,7 @@ def test_a_split_at_a_block_edge_keeps_every_bit(isa: str, seed: int, tail: int,
     assert np.array_equal(second[2], whole[2])
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @pytest.mark.parametrize("rows", [1, 2, 64, 129])
 @pytest.mark.parametrize("rate", [1e-7, 0.5, 300.0])
 def test_extreme_decay(isa: str, rows: int, rate: float) -> None:

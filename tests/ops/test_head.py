@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies
 from kernels import (
     EPSILON,
-    INSTRUCTION_SETS,
+    KERNELS,
     Draw,
     Kernels,
     bases,
@@ -20,7 +20,7 @@ from reference import BF16_FLOAT64, FLOAT64, HeadWeights, bf16_values, half_step
 from reference.norm import unrounded_norm
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @many_examples
 @given(
     seed=seeds,
@@ -35,7 +35,8 @@ def test_head(isa: str, seed: int, rows: int, hidden: int, vocab: int, packing: 
     weights = HeadWeights(draw.gains(hidden), draw.matrix(vocab, hidden, packing, gain=3.0), 1e-6)
     x = draw.bits(rows, hidden, scale=2.0)
     fields = {"norm": weights.norm, "table": weights.table}
-    logits = Kernels(isa).run("head", fields, weights.eps, x, base=base)
+    logits, token = Kernels(isa).run("head", fields, weights.eps, x, base=base)
+    assert token.tolist() == ([int(np.argmax(logits))] if rows == 1 else [])  # the first of the largest
 
     values = bf16_values(x, np.float64)
     normed = unrounded_norm(values, weights.norm, weights.eps, FLOAT64)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies
 from kernels import (
-    INSTRUCTION_SETS,
+    KERNELS,
     Draw,
     Kernels,
     bases,
@@ -69,7 +69,7 @@ def check(shape: MoeShape, weights: MoeWeights, x: Array, actual: Array, alike: 
     check_bf16("x", actual[clear], emulated, exact)
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @many_examples
 @given(
     seed=seeds,
@@ -108,7 +108,7 @@ def test_moe(
     check(shape, weights, x, Kernels(isa).run("moe", shape, weights, x, base=base), alike)
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @pytest.mark.parametrize("rows", [1, 20])
 @one_example
 @given(seed=seeds)
@@ -123,7 +123,7 @@ def test_it_rounds_where_it_says(isa: str, rows: int, seed: int) -> None:
     check_alike(shares)
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @pytest.mark.parametrize("rows", [1, 2, 20])
 @few_examples
 @given(seed=seeds)
@@ -151,7 +151,7 @@ def test_ties_go_to_the_lowest_id(isa: str, rows: int, seed: int) -> None:
     check_bf16("x", actual, emulated, exact)
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @few_examples
 @given(seed=seeds, rows=strategies.integers(3, 129))
 def test_a_row_does_not_depend_on_its_neighbours(isa: str, seed: int, rows: int) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import given, strategies
-from kernels import EPSILON, INSTRUCTION_SETS, Draw, Kernels, check_rounded, many_examples, row_counts, seeds
+from kernels import EPSILON, KERNELS, Draw, Kernels, check_rounded, many_examples, row_counts, seeds
 
 from reference import FLOAT64, Array, bf16_values
 from reference.norm import unrounded_norm
@@ -16,7 +16,7 @@ def slack(expected: Array, cols: int) -> Array:
     return np.abs(expected) * (cols / 4 + 8) * EPSILON
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 @many_examples
 @given(seed=seeds, rows=row_counts, cols=strategies.integers(1, 700), exponent=strategies.integers(-12, 12))
 def test_norm(isa: str, seed: int, rows: int, cols: int, exponent: int) -> None:
@@ -27,7 +27,7 @@ def test_norm(isa: str, seed: int, rows: int, cols: int, exponent: int) -> None:
     check_rounded("norm", y, expected, slack(expected, cols))
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@pytest.mark.parametrize("isa", KERNELS)
 def test_rows_do_not_touch_each_other(isa: str) -> None:
     """A row of zeros is normed to zeros (eps keeps it finite), a huge one stays in its row."""
     draw = Draw(0)

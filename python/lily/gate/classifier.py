@@ -83,13 +83,13 @@ class Classifier:
     ) -> Classifier:
         """Opens the checkpoint in a folder; None is the embedded one.
 
-        device   "auto" or "cpu"; "cpu:avx2" forces one instruction set
+        device   "auto", "cpu" or "metal"; "cpu:avx2" forces one instruction set; "metal:host" is for tests
         threads  None is one for each CPU this process may use
         stride   tokens from one window to the next, at most a window; None is what the checkpoint says
 
         Raises CheckpointError, UnsupportedCheckpoint, DeviceError, OutOfMemory, InvalidInput.
         """
-        kind, isa = parse_device(device)
+        arguments = parse_device(device)
         workers = 0 if threads is None else count(threads, "threads", _ext.MAX_THREADS)
         checkpoint = open_encoder(EMBEDDED if path is None else path)
         try:
@@ -97,7 +97,7 @@ class Classifier:
             tokenizer = Tokenizer.open(checkpoint.path, int(checkpoint.config["vocab"]))
             weights = _ext.Weights(checkpoint.files, checkpoint.tensors)
             rows = max(checkpoint.longest, _BATCH)
-            inner = _ext.Encoder(weights, checkpoint.config, device=kind, isa=isa, threads=workers, max_rows=rows)
+            inner = _ext.Encoder(weights, checkpoint.config, threads=workers, max_rows=rows, **arguments)
         except BaseException:
             checkpoint.close()
             raise

@@ -3,11 +3,11 @@
 
 #include "backend_cpu.h"
 
-#include <array>
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <sstream>
 
+#include "../contract.h"
 #include "../error.h"
 #include "kernels.h"
 #include "memory.h"
@@ -37,91 +37,37 @@ class OwnedBuffer : public HostBuffer {
     std::unique_ptr<Pages> pages_;
 };
 
-[[noreturn]] void contract(const std::string &message) { throw Error(ErrorKind::invalid_input, message); }
-
-const char *name_of(DType dtype) {
-    switch (dtype) {
-    case DType::u32:
-        return "u32";
-    case DType::i32:
-        return "i32";
-    case DType::bf16:
-        return "bf16";
-    case DType::f32:
-        return "f32";
+// The memory behind a view. The contract has looked at its type, its shape and its range.
+std::byte *data_of(const Buffer *buffer, std::size_t offset) {
+    const auto *host = dynamic_cast<const HostBuffer *>(buffer);
+    if (host == nullptr) {
+        throw Error(ErrorKind::invalid_input, "a buffer is not memory of the CPU backend");
     }
-    return "?";
+    return host->data() + offset;
 }
 
-std::size_t size_of(DType dtype) { return dtype == DType::bf16 ? 2 : 4; }
+float *f32(const Tensor &tensor) { return reinterpret_cast<float *>(data_of(tensor.buffer, tensor.offset)); }
 
-std::string shape_text(const Tensor &tensor) {
-    std::ostringstream text;
-    text << name_of(tensor.dtype) << " [";
-    for (int i = 0; i < tensor.rank; ++i) {
-        text << (i > 0 ? ", " : "") << tensor.dims[i];
-    }
-    text << "]";
-    return text.str();
+std::uint16_t *bf16(const Tensor &tensor) {
+    return reinterpret_cast<std::uint16_t *>(data_of(tensor.buffer, tensor.offset));
 }
 
-// The memory behind a view, after a look at its type, its shape and its range.
-std::byte *resolve(const char *what, const Tensor &tensor, DType dtype, std::initializer_list<std::int64_t> dims) {
-    Tensor expected{tensor.buffer, tensor.offset, dtype, static_cast<int>(dims.size()), {1, 1, 1, 1}};
-    std::int64_t elements = 1;
-    int rank = 0;
-    bool same = tensor.dtype == dtype && tensor.rank == expected.rank;
-    for (const std::int64_t dim : dims) {
-        same = same && tensor.dims[rank] == dim;
-        expected.dims[rank++] = dim;
-        elements *= dim;
-    }
-    if (!same) {
-        contract(std::string(what) + " is " + shape_text(tensor) + ", expected " + shape_text(expected));
-    }
-    const auto *buffer = dynamic_cast<const HostBuffer *>(tensor.buffer);
-    if (buffer == nullptr) {
-        contract(std::string(what) + " has no memory of the CPU backend behind it");
-    }
-    const std::size_t bytes = static_cast<std::size_t>(elements) * size_of(dtype);
-    if (tensor.offset > buffer->bytes() || bytes > buffer->bytes() - tensor.offset) {
-        contract(std::string(what) + " needs bytes " + std::to_string(tensor.offset) + " to " +
-                 std::to_string(tensor.offset + bytes) + " of a buffer of " + std::to_string(buffer->bytes()));
-    }
-    return buffer->data() + tensor.offset;
+std::int32_t *i32(const Tensor &tensor) {
+    return reinterpret_cast<std::int32_t *>(data_of(tensor.buffer, tensor.offset));
 }
 
-float *resolve_f32(const char *what, const Tensor &tensor, std::initializer_list<std::int64_t> dims) {
-    return reinterpret_cast<float *>(resolve(what, tensor, DType::f32, dims));
-}
-
-std::uint16_t *resolve_bf16(const char *what, const Tensor &tensor, std::initializer_list<std::int64_t> dims) {
-    return reinterpret_cast<std::uint16_t *>(resolve(what, tensor, DType::bf16, dims));
-}
-
-Linear resolve(const char *what, const Matrix &matrix, std::int64_t experts, std::int64_t rows, std::int64_t cols) {
-    if (matrix.experts != experts || matrix.rows != rows || matrix.cols != cols) {
-        contract(std::string(what) + " is " + std::to_string(matrix.experts) + " x [" + std::to_string(matrix.rows) +
-                 ", " + std::to_string(matrix.cols) + "], expected " + std::to_string(experts) + " x [" +
-                 std::to_string(rows) + ", " + std::to_string(cols) + "]");
-    }
-    if (cols % kGroup != 0) {
-        contract(std::string(what) + " has " + std::to_string(cols) + " inputs, expected a multiple of 64");
-    }
-    const auto bytes = [what](const Tensor &tensor, DType dtype, std::int64_t e, std::int64_t r, std::int64_t c) {
-        return reinterpret_cast<const std::uint8_t *>(tensor.rank == 3 ? resolve(what, tensor, dtype, {e, r, c})
-                                                                       : resolve(what, tensor, dtype, {r, c}));
+Linear linear(const Matrix &matrix) {
+    const auto bytes = [](const Tensor &tensor) {
+        return reinterpret_cast<const std::uint8_t *>(data_of(tensor.buffer, tensor.offset));
     };
-    Linear linear{matrix.packing, nullptr, nullptr, nullptr, experts, rows, cols};
-    if (matrix.packing == Packing::bf16) {
-        linear.codes = bytes(matrix.codes, DType::bf16, experts, rows, cols);
-        return linear;
-    }
-    const std::int64_t words = matrix.packing == Packing::affine4 ? cols / 8 : cols / 4;
-    linear.codes = bytes(matrix.codes, DType::u32, experts, rows, words);
-    linear.scales = bytes(matrix.scales, DType::bf16, experts, rows, cols / kGroup);
-    linear.biases = bytes(matrix.biases, DType::bf16, experts, rows, cols / kGroup);
-    return linear;
+    const bool affine = matrix.packing != Packing::bf16;
+    return {matrix.packing,
+            bytes(matrix.codes),
+            affine ? bytes(matrix.scales) : nullptr,
+            affine ? bytes(matrix.biases) : nullptr,
+            matrix.experts,
+            matrix.rows,
+            matrix.cols};
 }
 
 class CpuBackend final : public Backend {
@@ -142,12 +88,17 @@ class CpuBackend final : public Backend {
     void reserve(const Limits &limits) override {
         scratch_.reset();
         scratch_ = std::make_unique<OwnedBuffer>(kernels_.scratch_bytes(limits, pool_.threads()));
-        limits_ = limits;
+        contract_ = Contract(limits);
+        byte_inputs_ = limits.byte_inputs;
     }
 
-    std::unique_ptr<Buffer> map(std::span<const std::byte> memory) override {
+    Mapping map(std::span<const std::byte> memory, std::span<const Extent> tensors) override {
         // Only ever read: the views made over it are weights.
-        return std::make_unique<HostBuffer>(const_cast<std::byte *>(memory.data()), memory.size());
+        Mapping mapping{std::make_unique<HostBuffer>(const_cast<std::byte *>(memory.data()), memory.size()), {}, 0};
+        for (const Extent &tensor : tensors) {
+            mapping.offsets.push_back(tensor.offset);
+        }
+        return mapping;
     }
 
     std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
@@ -156,54 +107,47 @@ class CpuBackend final : public Backend {
 
     void read(const Buffer &from, std::size_t offset, std::span<std::byte> to) override {
         if (!to.empty()) { // an empty span has no address to copy to
-            std::memcpy(to.data(), range(from, offset, to.size()), to.size());
+            require_range(from, offset, to.size());
+            std::memcpy(to.data(), data_of(&from, offset), to.size());
         }
     }
 
     void write(Buffer &to, std::size_t offset, std::span<const std::byte> from) override {
         if (!from.empty()) {
-            std::memcpy(range(to, offset, from.size()), from.data(), from.size());
+            require_range(to, offset, from.size());
+            std::memcpy(data_of(&to, offset), from.data(), from.size());
         }
     }
 
     void begin() override {}
     void commit() override {}
-    void wait() override {}
+    void wait(std::size_t) override {}
+    bool asynchronous() const override { return false; }
 
     void embed(const EmbedWeights &weights, const Tensor &ids, const Tensor &x) override {
-        const std::int64_t rows = row_count(x, weights.table.cols);
-        const Linear table = resolve("embed: table", weights.table, 1, weights.table.rows, weights.table.cols);
+        const std::int64_t rows = contract_.embed(weights, ids, x);
         Context context = start();
-        kernels_.embed(context, table,
-                       reinterpret_cast<const std::int32_t *>(resolve("embed: ids", ids, DType::i32, {rows})), rows,
-                       resolve_bf16("embed: x", x, {rows, table.cols}));
+        kernels_.embed(context, linear(weights.table), i32(ids), rows, bf16(x));
     }
 
     void attention(const AttentionShape &shape, const AttentionWeights &weights, const Tensor &x, const KvCache &cache,
                    std::int64_t position) override {
-        const std::int64_t rows = row_count(x, shape.hidden);
-        const std::int64_t capacity = cache.keys.dims[1];
-        if (position < 0 || position + rows > capacity) {
-            contract("attention: positions " + std::to_string(position) + " to " + std::to_string(position + rows) +
-                     " do not fit a cache of " + std::to_string(capacity));
-        }
-        const std::int64_t width = shape.heads * shape.head_dim;
-        const std::int64_t kv_width = shape.kv_heads * shape.head_dim;
+        const std::int64_t rows = contract_.attention(shape, weights, x, cache, position);
         const AttentionArgs args{
             .shape = shape,
-            .norm = resolve_f32("attention: norm", weights.norm, {shape.hidden}),
-            .q_norm = resolve_f32("attention: q_norm", weights.q_norm, {shape.head_dim}),
-            .k_norm = resolve_f32("attention: k_norm", weights.k_norm, {shape.head_dim}),
-            .q = resolve("attention: q", weights.q, 1, 2 * width, shape.hidden),
-            .k = resolve("attention: k", weights.k, 1, kv_width, shape.hidden),
-            .v = resolve("attention: v", weights.v, 1, kv_width, shape.hidden),
-            .o = resolve("attention: o", weights.o, 1, shape.hidden, width),
-            .keys = resolve_bf16("attention: keys", cache.keys, {shape.kv_heads, capacity, shape.head_dim}),
-            .values = resolve_bf16("attention: values", cache.values, {shape.kv_heads, capacity, shape.head_dim}),
-            .capacity = capacity,
+            .norm = f32(weights.norm),
+            .q_norm = f32(weights.q_norm),
+            .k_norm = f32(weights.k_norm),
+            .q = linear(weights.q),
+            .k = linear(weights.k),
+            .v = linear(weights.v),
+            .o = linear(weights.o),
+            .keys = bf16(cache.keys),
+            .values = bf16(cache.values),
+            .capacity = cache.keys.dims[1],
             .position = position,
             .rows = rows,
-            .x = resolve_bf16("attention: x", x, {rows, shape.hidden}),
+            .x = bf16(x),
         };
         Context context = start();
         kernels_.attention(context, args);
@@ -211,62 +155,46 @@ class CpuBackend final : public Backend {
 
     void gated_delta(const GatedDeltaShape &shape, const GatedDeltaWeights &weights, const Tensor &x,
                      const GatedDeltaState &from, const GatedDeltaState &to, std::int64_t position) override {
-        const std::int64_t rows = row_count(x, shape.hidden);
-        const std::int64_t values = shape.value_heads * shape.value_dim;
-        const std::int64_t channels = 2 * shape.key_heads * shape.key_dim + values;
-        const std::initializer_list<std::int64_t> state{shape.value_heads, shape.value_dim, shape.key_dim};
-        const std::initializer_list<std::int64_t> window{shape.conv_width - 1, channels};
+        const std::int64_t rows = contract_.gated_delta(shape, weights, x, from, to);
         const GatedDeltaArgs args{
             .shape = shape,
-            .norm = resolve_f32("gated_delta: norm", weights.norm, {shape.hidden}),
-            .conv = resolve_f32("gated_delta: conv", weights.conv, {shape.conv_width, channels}),
-            .decay_rate = resolve_f32("gated_delta: decay_rate", weights.decay_rate, {shape.value_heads}),
-            .dt_bias = resolve_f32("gated_delta: dt_bias", weights.dt_bias, {shape.value_heads}),
-            .head_norm = resolve_f32("gated_delta: head_norm", weights.head_norm, {shape.value_dim}),
-            .qkv = resolve("gated_delta: qkv", weights.qkv, 1, channels, shape.hidden),
-            .z = resolve("gated_delta: z", weights.z, 1, values, shape.hidden),
-            .a = resolve("gated_delta: a", weights.a, 1, shape.value_heads, shape.hidden),
-            .b = resolve("gated_delta: b", weights.b, 1, shape.value_heads, shape.hidden),
-            .out = resolve("gated_delta: out", weights.out, 1, shape.hidden, values),
-            .state_in = resolve_f32("gated_delta: state", from.state, state),
-            .state_out = resolve_f32("gated_delta: new state", to.state, state),
-            .window_in = resolve_bf16("gated_delta: window", from.window, window),
-            .window_out = resolve_bf16("gated_delta: new window", to.window, window),
+            .norm = f32(weights.norm),
+            .conv = f32(weights.conv),
+            .decay_rate = f32(weights.decay_rate),
+            .dt_bias = f32(weights.dt_bias),
+            .head_norm = f32(weights.head_norm),
+            .qkv = linear(weights.qkv),
+            .z = linear(weights.z),
+            .a = linear(weights.a),
+            .b = linear(weights.b),
+            .out = linear(weights.out),
+            .state_in = f32(from.state),
+            .state_out = f32(to.state),
+            .window_in = bf16(from.window),
+            .window_out = bf16(to.window),
             .position = position,
             .rows = rows,
-            .x = resolve_bf16("gated_delta: x", x, {rows, shape.hidden}),
+            .x = bf16(x),
         };
-        if (args.state_in == args.state_out || args.window_in == args.window_out) {
-            contract("gated_delta: the old and the new state are the same memory, but a state cannot rewind");
-        }
         Context context = start();
         kernels_.gated_delta(context, args);
     }
 
     void moe(const MoeShape &shape, const MoeWeights &weights, const Tensor &x) override {
-        const std::int64_t rows = row_count(x, shape.hidden);
-        if (shape.top_k < 1 || shape.top_k > shape.experts) {
-            contract("moe: top_k is " + std::to_string(shape.top_k) + ", expected 1 to " +
-                     std::to_string(shape.experts) + " experts");
-        }
-        if (weights.gate.packing != weights.up.packing || weights.shared_gate.packing != weights.shared_up.packing) {
-            contract("moe: gate and up differ in their packing, or shared_gate and shared_up do; expected it alike");
-        }
-        const auto [hidden, experts, width, shared] =
-            std::array{shape.hidden, shape.experts, shape.width, shape.shared_width};
+        const std::int64_t rows = contract_.moe(shape, weights, x);
         const MoeArgs args{
             .shape = shape,
-            .norm = resolve_f32("moe: norm", weights.norm, {hidden}),
-            .router = resolve("moe: router", weights.router, 1, experts, hidden),
-            .gate = resolve("moe: gate", weights.gate, experts, width, hidden),
-            .up = resolve("moe: up", weights.up, experts, width, hidden),
-            .down = resolve("moe: down", weights.down, experts, hidden, width),
-            .shared_router = resolve("moe: shared_router", weights.shared_router, 1, 1, hidden),
-            .shared_gate = resolve("moe: shared_gate", weights.shared_gate, 1, shared, hidden),
-            .shared_up = resolve("moe: shared_up", weights.shared_up, 1, shared, hidden),
-            .shared_down = resolve("moe: shared_down", weights.shared_down, 1, hidden, shared),
+            .norm = f32(weights.norm),
+            .router = linear(weights.router),
+            .gate = linear(weights.gate),
+            .up = linear(weights.up),
+            .down = linear(weights.down),
+            .shared_router = linear(weights.shared_router),
+            .shared_gate = linear(weights.shared_gate),
+            .shared_up = linear(weights.shared_up),
+            .shared_down = linear(weights.shared_down),
             .rows = rows,
-            .x = resolve_bf16("moe: x", x, {rows, hidden}),
+            .x = bf16(x),
         };
         Context context = start();
         kernels_.moe(context, args);
@@ -274,42 +202,36 @@ class CpuBackend final : public Backend {
 
     void bidirectional(const AttentionShape &shape, const AttentionWeights &weights, const Tensor &turns,
                        const Tensor &x, const Tensor &starts) override {
-        const std::int64_t rows = row_count(x, shape.hidden);
-        const std::int64_t width = shape.heads * shape.head_dim;
-        const std::int64_t kv_width = shape.kv_heads * shape.head_dim;
-        const std::int64_t positions = turns.dims[0];
+        const std::int64_t rows = contract_.bidirectional(shape, weights, turns, x, starts);
         const BidirectionalArgs args{
             .shape = shape,
-            .norm = resolve_f32("bidirectional: norm", weights.norm, {shape.hidden}),
-            .q_norm = resolve_f32("bidirectional: q_norm", weights.q_norm, {shape.head_dim}),
-            .k_norm = resolve_f32("bidirectional: k_norm", weights.k_norm, {shape.head_dim}),
-            .q = resolve("bidirectional: q", weights.q, 1, width, shape.hidden),
-            .k = resolve("bidirectional: k", weights.k, 1, kv_width, shape.hidden),
-            .v = resolve("bidirectional: v", weights.v, 1, kv_width, shape.hidden),
-            .o = resolve("bidirectional: o", weights.o, 1, shape.hidden, width),
-            .turns = resolve_f32("bidirectional: turns", turns, {positions, shape.rotary_dim}),
-            .starts = window_starts("bidirectional", starts, rows, positions),
+            .norm = f32(weights.norm),
+            .q_norm = f32(weights.q_norm),
+            .k_norm = f32(weights.k_norm),
+            .q = linear(weights.q),
+            .k = linear(weights.k),
+            .v = linear(weights.v),
+            .o = linear(weights.o),
+            .turns = f32(turns),
+            .starts = borders("bidirectional", starts, rows, turns.dims[0]),
             .windows = starts.dims[0] - 1,
             .rows = rows,
-            .x = resolve_bf16("bidirectional: x", x, {rows, shape.hidden}),
+            .x = bf16(x),
         };
         Context context = start();
         kernels_.bidirectional(context, args);
     }
 
     void mlp(const MlpShape &shape, const MlpWeights &weights, const Tensor &x) override {
-        const std::int64_t rows = row_count(x, shape.hidden);
-        if (weights.gate.packing != weights.up.packing) {
-            contract("mlp: gate and up differ in their packing; expected it alike");
-        }
+        const std::int64_t rows = contract_.mlp(shape, weights, x);
         const MlpArgs args{
             .shape = shape,
-            .norm = resolve_f32("mlp: norm", weights.norm, {shape.hidden}),
-            .gate = resolve("mlp: gate", weights.gate, 1, shape.width, shape.hidden),
-            .up = resolve("mlp: up", weights.up, 1, shape.width, shape.hidden),
-            .down = resolve("mlp: down", weights.down, 1, shape.hidden, shape.width),
+            .norm = f32(weights.norm),
+            .gate = linear(weights.gate),
+            .up = linear(weights.up),
+            .down = linear(weights.down),
             .rows = rows,
-            .x = resolve_bf16("mlp: x", x, {rows, shape.hidden}),
+            .x = bf16(x),
         };
         Context context = start();
         kernels_.mlp(context, args);
@@ -317,114 +239,72 @@ class CpuBackend final : public Backend {
 
     void classify(const ClassifyWeights &weights, const Tensor &x, const Tensor &starts, const Tensor &logits,
                   const Tensor &sensitivity) override {
-        const std::int64_t hidden = weights.norm.dims[0];
-        const std::int64_t labels = weights.tags_bias.dims[0];
-        const std::int64_t rows = row_count(x, hidden);
-        const std::int64_t windows = starts.dims[0] - 1;
-        if (hidden % kGroup != 0) {
-            contract("classify: hidden is " + std::to_string(hidden) + ", expected a multiple of 64");
-        }
+        const std::int64_t rows = contract_.classify(weights, x, starts, logits, sensitivity);
         const ClassifyArgs args{
-            .norm = resolve_f32("classify: norm", weights.norm, {hidden}),
-            .tags = resolve_f32("classify: tags", weights.tags, {labels, hidden}),
-            .tags_bias = resolve_f32("classify: tags_bias", weights.tags_bias, {labels}),
-            .sensitivity = resolve_f32("classify: sensitivity", weights.sensitivity, {1, hidden}),
-            .sensitivity_bias = resolve_f32("classify: sensitivity_bias", weights.sensitivity_bias, {1}),
+            .norm = f32(weights.norm),
+            .tags = f32(weights.tags),
+            .tags_bias = f32(weights.tags_bias),
+            .sensitivity = f32(weights.sensitivity),
+            .sensitivity_bias = f32(weights.sensitivity_bias),
             .eps = weights.eps,
-            .hidden = hidden,
-            .labels = labels,
-            .starts = window_starts("classify", starts, rows, rows),
-            .windows = windows,
+            .hidden = weights.norm.dims[0],
+            .labels = weights.tags_bias.dims[0],
+            .starts = borders("classify", starts, rows, rows),
+            .windows = starts.dims[0] - 1,
             .rows = rows,
-            .x = resolve_bf16("classify: x", x, {rows, hidden}),
-            .logits = resolve_f32("classify: logits", logits, {rows, labels}),
-            .scores = resolve_f32("classify: the scores", sensitivity, {windows}),
+            .x = bf16(x),
+            .logits = f32(logits),
+            .scores = f32(sensitivity),
         };
         Context context = start();
         kernels_.classify(context, args);
     }
 
-    void head(const HeadWeights &weights, const Tensor &x, const Tensor &logits) override {
-        const std::int64_t rows = x.dims[0];
-        if (x.rank != 2 || rows < 1 || rows > limits_.head_rows) {
-            contract("head: x is " + shape_text(x) + ", expected 1 to " + std::to_string(limits_.head_rows) + " rows");
-        }
+    void head(const HeadWeights &weights, const Tensor &x, const Tensor &logits, const Tensor &token) override {
+        const std::int64_t rows = contract_.head(weights, x, logits, token);
         const HeadArgs args{
-            .norm = resolve_f32("head: norm", weights.norm, {weights.table.cols}),
+            .norm = f32(weights.norm),
             .eps = weights.eps,
-            .table = resolve("head: table", weights.table, 1, weights.table.rows, weights.table.cols),
+            .table = linear(weights.table),
             .rows = rows,
-            .x = resolve_bf16("head: x", x, {rows, weights.table.cols}),
-            .logits = resolve_f32("head: logits", logits, {rows, weights.table.rows}),
+            .x = bf16(x),
+            .logits = f32(logits),
         };
         Context context = start();
         kernels_.head(context, args);
+        if (token.buffer != nullptr) {
+            *i32(token) = static_cast<std::int32_t>(std::max_element(args.logits, args.logits + weights.table.rows) -
+                                                    args.logits);
+        }
     }
 
     void norm(const Tensor &x, const Tensor &weight, float eps, const Tensor &y) override {
-        const std::int64_t cols = weight.dims[0];
-        const std::int64_t rows = row_count(x, cols);
-        const std::uint16_t *from = resolve_bf16("norm: x", x, {rows, cols});
-        const float *scale = resolve_f32("norm: weight", weight, {cols});
+        const std::int64_t rows = contract_.norm(x, weight, y);
         Context context = start();
-        kernels_.norm(context, from, scale, eps, rows, cols, resolve_bf16("norm: y", y, {rows, cols}));
+        kernels_.norm(context, bf16(x), f32(weight), eps, rows, weight.dims[0], bf16(y));
     }
 
     void matmul(const Tensor &x, const Matrix &w, std::int64_t expert, const Tensor &y) override {
-        const std::int64_t rows = row_count(x, w.cols);
-        if (expert < 0 || expert >= w.experts) {
-            contract("matmul: expert " + std::to_string(expert) + " of " + std::to_string(w.experts));
-        }
-        const Linear linear = resolve("matmul: w", w, w.experts, w.rows, w.cols);
-        const std::uint16_t *from = resolve_bf16("matmul: x", x, {rows, w.cols});
+        const std::int64_t rows = contract_.matmul(x, w, expert, y);
         Context context = start();
-        kernels_.matmul(context, from, linear, expert, rows, resolve_f32("matmul: y", y, {rows, w.rows}));
+        kernels_.matmul(context, bf16(x), linear(w), expert, rows, f32(y));
     }
 
   private:
-    std::byte *range(const Buffer &buffer, std::size_t offset, std::size_t bytes) const {
-        const Tensor view{const_cast<Buffer *>(&buffer), offset, DType::f32, 0, {1, 1, 1, 1}};
-        const auto *host = dynamic_cast<const HostBuffer *>(view.buffer);
-        if (host == nullptr || offset > host->bytes() || bytes > host->bytes() - offset) {
-            contract("bytes " + std::to_string(offset) + " to " + std::to_string(offset + bytes) +
-                     " are not inside a buffer of " + std::to_string(buffer.bytes()));
-        }
-        return host->data() + offset;
-    }
-
-    std::int64_t row_count(const Tensor &x, std::int64_t hidden) const {
-        if (x.rank != 2 || x.dims[1] != hidden || x.dims[0] < 1 || x.dims[0] > limits_.rows) {
-            contract("x is " + shape_text(x) + ", expected 1 to " + std::to_string(limits_.rows) + " rows of " +
-                     std::to_string(hidden));
-        }
-        return x.dims[0];
-    }
-
-    // The borders of windows, which must cut the rows into pieces of 1 to `longest`.
-    const std::int32_t *window_starts(const char *what, const Tensor &starts, std::int64_t rows,
-                                      std::int64_t longest) const {
-        const std::string name = std::string(what) + ": starts";
-        const auto *at = reinterpret_cast<const std::int32_t *>(
-            resolve(name.c_str(), starts, DType::i32, {starts.rank == 1 ? starts.dims[0] : 0}));
-        const std::int64_t windows = starts.dims[0] - 1;
-        if (windows < 1 || at[0] != 0 || at[windows] != rows) {
-            contract(name + " do not begin at 0 and end at the " + std::to_string(rows) + " rows");
-        }
-        for (std::int64_t i = 0; i < windows; ++i) {
-            if (at[i + 1] <= at[i] || at[i + 1] - at[i] > longest) {
-                contract(name + ": window " + std::to_string(i) + " has " + std::to_string(at[i + 1] - at[i]) +
-                         " rows, expected 1 to " + std::to_string(longest));
-            }
-        }
+    static const std::int32_t *borders(const char *word, const Tensor &starts, std::int64_t rows,
+                                       std::int64_t longest) {
+        const std::int32_t *at = i32(starts);
+        Contract::windows(word, {at, static_cast<std::size_t>(starts.dims[0])}, rows, longest);
         return at;
     }
 
-    Context start() { return Context{&pool_, scratch_->data(), limits_.byte_inputs}; }
+    Context start() { return Context{&pool_, scratch_->data(), byte_inputs_}; }
 
     const Kernels &kernels_;
     Pool pool_;
     std::unique_ptr<OwnedBuffer> scratch_;
-    Limits limits_;
+    Contract contract_;
+    bool byte_inputs_ = false;
 };
 
 } // namespace

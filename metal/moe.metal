@@ -1,0 +1,165 @@
+// The experts of one row, in two dispatches after the router's logits (a gemv). `moe_open` chooses the experts, in the
+// first simdgroup of every threadgroup while the others norm x, and makes h = silu(gate) * up of the chosen and of the
+// shared expert; `moe_close` multiplies with down, weights, sums, and adds the residual. Prompts: moe_sort.metal.
+
+#include "args.h"
+#include "choice.h"
+#include "gemv.h"
+
+constant constexpr uint kOpenRows = 4;  // of gate, and as many of up, a simdgroup
+constant constexpr uint kCloseRows = 4; // of the residual stream, a simdgroup
+
+template <uint bits> inline void open_rows(device const uint4 *gate, device const bfloat *gate_scales,
+                                           device const bfloat *gate_biases, device const uint4 *up,
+                                           device const bfloat *up_scales, device const bfloat *up_biases, size_t base,
+                                           uint first, uint rows, threadgroup const bfloat *row, uint cols, uint lane,
+                                           device bfloat *h) {
+    float x[64], sums[bits / 2], gates[kOpenRows], ups[kOpenRows];
+    clear_totals<kOpenRows>(gates);
+    clear_totals<kOpenRows>(ups);
+    uint column = 0;
+    for (; column + kColumns <= cols; column += kColumns) {
+        take_columns<bits, true>(row, cols, column, lane, x, sums);
+        add_rows<bits, true, kOpenRows>(gate, gate_scales, gate_biases, base, first, rows, cols, column, lane, x, sums,
+                                        gates);
+        add_rows<bits, true, kOpenRows>(up, up_scales, up_biases, base, first, rows, cols, column, lane, x, sums, ups);
+    }
+    if (column < cols) {
+        take_columns<bits, false>(row, cols, column, lane, x, sums);
+        add_rows<bits, false, kOpenRows>(gate, gate_scales, gate_biases, base, first, rows, cols, column, lane, x, sums,
+                                         gates);
+        add_rows<bits, false, kOpenRows>(up, up_scales, up_biases, base, first, rows, cols, column, lane, x, sums, ups);
+    }
+    const float opened = silu(total_of_lane<kOpenRows>(gates, lane)) * total_of_lane<kOpenRows>(ups, lane);
+    if (lane < kOpenRows && first + lane < rows)
+        h[first + lane] = bfloat(opened);
+}
+
+// h: [top_k, width], then [shared_width]. ids: [top_k]; weights: [top_k + 1], the shared expert's behind the others.
+[[kernel]] [[max_total_threads_per_threadgroup(kGemvThreads)]] void
+moe_open(device const uint4 *gate [[buffer(0)]], device const bfloat *gate_scales [[buffer(1)]],
+         device const bfloat *gate_biases [[buffer(2)]], device const uint4 *up [[buffer(3)]],
+         device const bfloat *up_scales [[buffer(4)]], device const bfloat *up_biases [[buffer(5)]],
+         device const uint4 *shared_gate [[buffer(6)]], device const bfloat *shared_gate_scales [[buffer(7)]],
+         device const bfloat *shared_gate_biases [[buffer(8)]], device const uint4 *shared_up [[buffer(9)]],
+         device const bfloat *shared_up_scales [[buffer(10)]], device const bfloat *shared_up_biases [[buffer(11)]],
+         device const bfloat *x [[buffer(12)]], device const float *gain [[buffer(13)]],
+         device const float *logits [[buffer(14)]], device const float *shared_logit [[buffer(15)]],
+         device bfloat *h [[buffer(16)]], device uint *ids [[buffer(17)]], device float *weights [[buffer(18)]],
+         constant MoeOpenArgs &args [[buffer(19)]], threadgroup bfloat *row [[threadgroup(0)]],
+         uint2 position [[threadgroup_position_in_grid]], uint thread_index [[thread_index_in_threadgroup]],
+         uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
+    threadgroup float partial[kGemvSimdgroups];
+    threadgroup uint chosen[kMostChosen];
+    const uint slot = position.y;
+    const bool shared = slot == args.top_k;
+    if (simdgroup == 0 && !shared) {
+        const Choice choice = choose_experts(logits, args.experts, args.top_k, args.renormalize != 0, lane);
+        chosen[lane] = choice.id;
+        if (slot == 0 && position.x == 0) {
+            if (lane < args.top_k) {
+                ids[lane] = choice.id;
+                weights[lane] = choice.weight;
+            }
+            if (lane == 0)
+                weights[args.top_k] = sigmoid(shared_logit[0]);
+        }
+    }
+    stage_row(x, gain, true, args.eps, args.hidden, row, partial, thread_index, simdgroup, lane);
+
+    const uint first = (position.x * kGemvSimdgroups + simdgroup) * kOpenRows;
+    const uint rows = shared ? args.shared_width : args.width, bits = shared ? args.shared_bits : args.bits;
+    if (first >= rows)
+        return;
+    const size_t base = shared ? 0 : size_t(chosen[slot]) * args.width;
+    device const uint4 *gates = shared ? shared_gate : gate, *ups = shared ? shared_up : up;
+    device const bfloat *gates_scales = shared ? shared_gate_scales : gate_scales;
+    device const bfloat *gates_biases = shared ? shared_gate_biases : gate_biases;
+    device const bfloat *ups_scales = shared ? shared_up_scales : up_scales;
+    device const bfloat *ups_biases = shared ? shared_up_biases : up_biases;
+    device bfloat *to = h + size_t(slot) * args.width;
+    if (bits == 4)
+        open_rows<4>(gates, gates_scales, gates_biases, ups, ups_scales, ups_biases, base, first, rows, row,
+                     args.hidden, lane, to);
+    else if (bits == 8)
+        open_rows<8>(gates, gates_scales, gates_biases, ups, ups_scales, ups_biases, base, first, rows, row,
+                     args.hidden, lane, to);
+    else
+        open_rows<16>(gates, gates_scales, gates_biases, ups, ups_scales, ups_biases, base, first, rows, row,
+                      args.hidden, lane, to);
+}
+
+// totals[r] += this lane's part of sum over slots of weights[slot] * down[slot] . h[slot]. The loads of all slots are
+// dealt to the lanes in one row: with 512 columns of 4 bits a load instruction covers two experts.
+template <uint bits> inline void close_rows(device const uint4 *down, device const bfloat *scales,
+                                            device const bfloat *biases, device const bfloat *h, device const uint *ids,
+                                            bool shared, device const float *weights, uint slots, uint width,
+                                            uint hidden, uint first, uint lane, thread float *totals) {
+    constexpr uint codes = codes_of_load<bits>();
+    const uint loads = width / codes; // of a row
+    for (uint t = lane; t < slots * loads; t += 32) {
+        const uint slot = t / loads, load = t - slot * loads;
+        const size_t base = shared ? 0 : size_t(ids[slot]) * hidden;
+        const float weight = weights[slot];
+        device const bfloat4 *from = (device const bfloat4 *)(h + size_t(slot) * width + load * codes);
+        float x[codes], sum = 0;
+#pragma clang loop unroll(full)
+        for (uint i = 0; i < codes; i += 4) {
+            const float4 values = float4(from[i / 4]) * weight;
+            sum += values[0] + values[1] + values[2] + values[3];
+#pragma clang loop unroll(full)
+            for (uint k = 0; k < 4; ++k)
+                x[i + k] = values[k] * scale_of_place<bits>(i + k);
+        }
+#pragma clang loop unroll(full)
+        for (uint r = 0; r < kCloseRows; ++r) {
+            const size_t at = base + min(first + r, hidden - 1);
+            const float product = dot_codes<bits>(down[at * loads + load], x);
+            if (bits == 16) {
+                totals[r] += product;
+            } else {
+                const size_t group = at * (width / kGroup) + load * codes / kGroup;
+                totals[r] += float(scales[group]) * product + float(biases[group]) * sum;
+            }
+        }
+    }
+}
+
+[[kernel]] [[max_total_threads_per_threadgroup(128)]] void
+moe_close(device const uint4 *down [[buffer(0)]], device const bfloat *down_scales [[buffer(1)]],
+          device const bfloat *down_biases [[buffer(2)]], device const uint4 *shared_down [[buffer(3)]],
+          device const bfloat *shared_scales [[buffer(4)]], device const bfloat *shared_biases [[buffer(5)]],
+          device const bfloat *h [[buffer(6)]], device const uint *ids [[buffer(7)]],
+          device const float *weights [[buffer(8)]], device bfloat *x [[buffer(9)]],
+          constant MoeCloseArgs &args [[buffer(10)]], uint group [[threadgroup_position_in_grid]],
+          uint groups [[simdgroups_per_threadgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]],
+          uint lane [[thread_index_in_simdgroup]]) {
+    const uint first = (group * groups + simdgroup) * kCloseRows, hidden = args.hidden;
+    if (first >= hidden)
+        return;
+    float totals[kCloseRows];
+    clear_totals<kCloseRows>(totals);
+    const uint top_k = args.top_k, width = args.width;
+    if (args.bits == 4)
+        close_rows<4>(down, down_scales, down_biases, h, ids, false, weights, top_k, width, hidden, first, lane,
+                      totals);
+    else if (args.bits == 8)
+        close_rows<8>(down, down_scales, down_biases, h, ids, false, weights, top_k, width, hidden, first, lane,
+                      totals);
+    else
+        close_rows<16>(down, down_scales, down_biases, h, ids, false, weights, top_k, width, hidden, first, lane,
+                       totals);
+    device const bfloat *shared_h = h + size_t(top_k) * width;
+    if (args.shared_bits == 4)
+        close_rows<4>(shared_down, shared_scales, shared_biases, shared_h, ids, true, weights + top_k, 1,
+                      args.shared_width, hidden, first, lane, totals);
+    else if (args.shared_bits == 8)
+        close_rows<8>(shared_down, shared_scales, shared_biases, shared_h, ids, true, weights + top_k, 1,
+                      args.shared_width, hidden, first, lane, totals);
+    else
+        close_rows<16>(shared_down, shared_scales, shared_biases, shared_h, ids, true, weights + top_k, 1,
+                       args.shared_width, hidden, first, lane, totals);
+    const float total = total_of_lane<kCloseRows>(totals, lane);
+    if (lane < kCloseRows && first + lane < hidden)
+        x[first + lane] = bfloat(float(x[first + lane]) + total);
+}

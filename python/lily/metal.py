@@ -1,0 +1,147 @@
+"""The Metal kernels of this installation, compiled for a device that is no Mac, and kept in a cache.
+
+The sources are part of the package (lily/_metal: kernels, the compat library, the toolchain); in a source tree they are
+its folder metal/. What is compiled lies under $XDG_CACHE_HOME/lily/metal, in a folder named after the content of its
+source, of all that it may include, and the compiler's version, so that it is never stale and several processes may
+compile at once. Nothing here runs a kernel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from .errors import DeviceError
+
+_FLAVOURS = ("host", "check", "ptx")
+_PACKAGE = "lily._metal.toolchain"
+_INCLUDE = re.compile(r'^#include "([^"]+)".*\n', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Compiled kernels: the files of the .metal sources in the order of their names, and for the flavours that run on
+    the CPU the executor, a library to load before them."""
+
+    modules: tuple[Path, ...]
+    executor: Path | None
+
+
+def kernels(flavour: str = "host") -> Kernels:
+    """The kernels compiled for the CPU ("host"), for the CPU with the checker of races and bounds ("check"), or for
+    NVIDIA GPUs ("ptx"). Compiles what is not in the cache yet. Raises DeviceError where there is no compiler."""
+    return compiled(sources(), flavour)
+
+
+def apple_kernels() -> tuple[Path, ...]:
+    """What Apple's driver loads: the library that was compiled when lily was built, or, where there was no compiler for
+    it, the text of each .metal file, which the driver compiles."""
+    library = home() / "lily.metallib"
+    if library.exists():
+        return (library,)
+    folder = cache_folder() / _digest("text", [*sources(), *home().glob("*.h")])
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = []
+    for source in sources():
+        texts.append(folder / source.name)
+        if not texts[-1].exists():
+            partial = texts[-1].with_suffix(f".{os.getpid()}")
+            partial.write_text(whole_text(source), encoding="utf-8")
+            partial.replace(texts[-1])
+    return tuple(texts)
+
+
+def whole_text(source: Path) -> str:
+    """A .metal file with the headers beside it in place of their first #include, for a compiler that gets one text."""
+    seen: set[Path] = set()
+
+    def text(path: Path) -> str:
+        if path in seen:
+            return ""
+        seen.add(path)
+        return _INCLUDE.sub(lambda match: text(path.parent / match[1]), path.read_text(encoding="utf-8"))
+
+    return text(source).replace("#pragma once\n", "")
+
+
+def sources() -> tuple[Path, ...]:
+    """The .metal files of this installation."""
+    return tuple(sorted(home().glob("*.metal")))
+
+
+def compiled(files: tuple[Path, ...], flavour: str) -> Kernels:
+    """As `kernels`, of given .metal files."""
+    if flavour not in _FLAVOURS:
+        raise DeviceError(f"kernels are compiled for {', '.join(_FLAVOURS)}, not for {flavour!r}.")
+    tools = load_toolchain()
+    try:
+        suffix = "ptx" if flavour == "ptx" else "so"
+        shared = _digest(tools.find_clang().version, [path for path in home().rglob("*") if path.suffix != ".metal"])
+        modules = tuple(
+            cache_folder() / _digest(shared, [path, *path.parent.glob("*.h")]) / f"{path.stem}.{flavour}.{suffix}"
+            for path in files
+        )
+        # One executor for all modules: they share what it knows of the lane that runs.
+        runtime = _digest(platform.machine(), list((home() / "toolchain" / "runtime").iterdir()))
+        executor = None if flavour == "ptx" else cache_folder() / runtime / "executor.so"
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            work = [
+                pool.submit(tools.compile_kernels, path, flavour, module)
+                for path, module in zip(files, modules, strict=True)
+                if not module.exists()
+            ]
+            if executor is not None and not executor.exists():
+                work.append(pool.submit(tools.build_executor, executor))
+            for job in work:
+                job.result()
+    except tools.MslError as error:
+        raise DeviceError(f"the Metal kernels could not be compiled for {flavour!r}: {error}") from None
+    return Kernels(modules, executor)
+
+
+@cache
+def home() -> Path:
+    """The folder of the kernels' sources."""
+    installed = Path(__file__).parent / "_metal"
+    return installed if installed.is_dir() else Path(__file__).parents[2] / "metal"
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "lily" / "metal"
+
+
+def load_toolchain() -> ModuleType:
+    """The toolchain's package, which lies with the kernels and not among lily's modules."""
+    if _PACKAGE not in sys.modules:
+        folder = home() / "toolchain"
+        spec = importlib.util.spec_from_file_location(
+            _PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
+        )
+        if spec is None or spec.loader is None or not folder.is_dir():
+            raise DeviceError(f"this installation of lily has no Metal kernels: expected them in {home()}.")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[_PACKAGE] = module
+        spec.loader.exec_module(module)
+    return sys.modules[_PACKAGE]
+
+
+def _digest(start: str, files: list[Path]) -> str:
+    """A name for the content of files."""
+    digest = hashlib.sha256(start.encode())
+    for path in sorted(files):
+        if path.is_file() and path.suffix != ".pyc":
+            content = path.read_bytes()
+            digest.update(f"{path.name} {len(content)} ".encode())
+            digest.update(content)
+    return digest.hexdigest()[:32]

@@ -1,0 +1,26 @@
+// The drivers of device.h, each behind a function that opens it. A driver that this build or machine lacks throws
+// Error(device).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device.h"
+
+namespace lily::metal {
+
+// Apple's Metal, on the GPU that the system prefers. kernels: one .metallib, or the texts of the kernels, each complete.
+std::unique_ptr<Device> open_apple(const std::vector<std::string> &kernels);
+
+// The executor, on the CPU. kernels: the executor's library, then the modules compiled for it. order:
+// "", "reverse" or "random", the order in which lanes, threadgroups and unordered dispatches run.
+std::unique_ptr<Device> open_host(const std::vector<std::string> &kernels, const std::string &order, int threads);
+
+// An NVIDIA GPU. kernels: the modules, as PTX.
+std::unique_ptr<Device> open_cuda(const std::vector<std::string> &kernels);
+
+// No hardware: nothing runs, see counting.cpp.
+std::unique_ptr<Device> open_counting();
+
+} // namespace lily::metal

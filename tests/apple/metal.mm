@@ -1,0 +1,468 @@
+// Metal's compute objects over the executor of metal/toolchain. A committed command buffer runs on its queue's own thread,
+// so a host that forgets to wait sees old data. In a concurrent encoder the dispatches between two barriers run last to
+// first, so that a missing barrier gives wrong results; with LILY_STANDIN_NO_BARRIERS in the environment barriers do
+// nothing, which shows that it does. What Metal's validation layer refuses ends the process. A ".metallib" is a text: the
+// path of the executor, then of each module, one a line.
+
+#import <Metal/Metal.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include "toolchain/runtime/exec.h"
+
+namespace {
+
+constexpr NSUInteger kIndices = 31;
+NSUInteger allocated = 0; // by newBufferWithLength
+
+[[noreturn]] void refuse(const char *message) {
+    std::fprintf(stderr, "Metal validation: %s\n", message);
+    std::abort();
+}
+
+void require(bool condition, const char *message) {
+    if (!condition) {
+        refuse(message);
+    }
+}
+
+struct Executor {
+    decltype(&msl_load) load;
+    decltype(&msl_get) get;
+    decltype(&msl_info) info;
+    decltype(&msl_dispatch) dispatch;
+    decltype(&msl_error) error;
+};
+Executor executor;
+
+bool open_executor(const std::string &path) {
+    void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+    if (library == nullptr) {
+        return false;
+    }
+    executor.load = reinterpret_cast<decltype(&msl_load)>(dlsym(library, "msl_load"));
+    executor.get = reinterpret_cast<decltype(&msl_get)>(dlsym(library, "msl_get"));
+    executor.info = reinterpret_cast<decltype(&msl_info)>(dlsym(library, "msl_info"));
+    executor.dispatch = reinterpret_cast<decltype(&msl_dispatch)>(dlsym(library, "msl_dispatch"));
+    executor.error = reinterpret_cast<decltype(&msl_error)>(dlsym(library, "msl_error"));
+    return true;
+}
+
+} // namespace
+
+@interface StandinBuffer : NSObject <MTLBuffer> {
+  @public
+    char *memory;
+    NSUInteger bytes;
+    bool owned;
+}
+@end
+@implementation StandinBuffer
+- (NSUInteger)length {
+    return bytes;
+}
+- (void *)contents {
+    return memory;
+}
+- (void)dealloc {
+    if (owned) {
+        allocated -= bytes;
+        std::free(memory);
+    }
+}
+@end
+
+@interface MTLFunctionConstantValues () {
+  @public
+    std::map<NSUInteger, std::uint32_t> values;
+}
+@end
+@implementation MTLFunctionConstantValues
+- (void)setConstantValue:(const void *)value type:(MTLDataType)type atIndex:(NSUInteger)index {
+    require(type == MTLDataTypeUInt, "a function constant of another type than uint");
+    std::memcpy(&values[index], value, sizeof values[index]);
+}
+@end
+
+@implementation MTLCompileOptions
+@end
+
+@implementation MTLResidencySetDescriptor
+@end
+
+@interface StandinFunction : NSObject <MTLFunction> {
+  @public
+    msl_kernel *kernel;
+    std::map<NSUInteger, std::uint32_t> constants;
+}
+@end
+@implementation StandinFunction
+@end
+
+@interface StandinLibrary : NSObject <MTLLibrary> {
+  @public
+    std::vector<msl_module *> modules;
+}
+@end
+@implementation StandinLibrary
+- (id<MTLFunction>)newFunctionWithName:(NSString *)name
+                        constantValues:(MTLFunctionConstantValues *)values
+                                 error:(NSError **)error {
+    for (msl_module *module : modules) {
+        if (msl_kernel *kernel = executor.get(module, name.UTF8String)) {
+            StandinFunction *function = [StandinFunction new];
+            function->kernel = kernel;
+            function->constants = values->values;
+            return function;
+        }
+    }
+    *error = [NSError errorWithText:executor.error()];
+    return nil;
+}
+@end
+
+@interface StandinPipeline : NSObject <MTLComputePipelineState> {
+  @public
+    StandinFunction *function;
+}
+@end
+@implementation StandinPipeline
+- (NSUInteger)maxTotalThreadsPerThreadgroup {
+    const int most = executor.info(function->kernel)->max_threads;
+    return most == 0 ? 1024 : (NSUInteger)most;
+}
+@end
+
+namespace {
+
+// One dispatch, with what it keeps alive.
+struct Launch {
+    StandinPipeline *pipeline = nil;
+    msl_launch work{};
+    StandinBuffer *buffers[kIndices] = {};
+    std::string bytes[kIndices];
+    StandinBuffer *indirect = nil;
+    NSUInteger indirect_offset = 0;
+    int level = 0;
+};
+
+std::string run(Launch &launch) {
+    if (launch.indirect != nil) {
+        std::memcpy(launch.work.grid, launch.indirect->memory + launch.indirect_offset, sizeof launch.work.grid);
+        if (launch.work.grid[0] == 0 || launch.work.grid[1] == 0 || launch.work.grid[2] == 0) {
+            return "";
+        }
+    }
+    for (NSUInteger i = 0; i < kIndices; ++i) {
+        if (!launch.bytes[i].empty()) {
+            launch.work.buf[i] = launch.bytes[i].data();
+            launch.work.len[i] = launch.bytes[i].size();
+        }
+    }
+    for (const auto &[index, value] : launch.pipeline->function->constants) {
+        auto &constant = launch.work.fc[launch.work.nfc++];
+        constant.index = (int)index;
+        constant.size = sizeof value;
+        std::memcpy(constant.v, &value, sizeof value);
+    }
+    return executor.dispatch(launch.pipeline->function->kernel, &launch.work) == 0 ? "" : executor.error();
+}
+
+} // namespace
+
+@class StandinCommands;
+
+@interface StandinEncoder : NSObject <MTLComputeCommandEncoder> {
+  @public
+    std::deque<Launch> launches;
+    Launch next;
+    bool ended;
+}
+@end
+@implementation StandinEncoder
+- (void)setComputePipelineState:(id<MTLComputePipelineState>)state {
+    require(state != nil, "setComputePipelineState: nil");
+    next.pipeline = (StandinPipeline *)state;
+}
+- (void)setBuffer:(id<MTLBuffer>)buffer offset:(NSUInteger)offset atIndex:(NSUInteger)index {
+    StandinBuffer *bound = (StandinBuffer *)buffer;
+    require(index < kIndices && bound != nil && offset < bound->bytes && offset % 4 == 0, "setBuffer: out of range");
+    next.buffers[index] = bound;
+    next.bytes[index].clear();
+    next.work.buf[index] = bound->memory + offset;
+    next.work.len[index] = bound->bytes - offset;
+}
+- (void)setBytes:(const void *)bytes length:(NSUInteger)length atIndex:(NSUInteger)index {
+    require(index < kIndices && length > 0 && length <= 4096, "setBytes: out of range");
+    next.buffers[index] = nil;
+    next.bytes[index].assign((const char *)bytes, length);
+}
+- (void)setThreadgroupMemoryLength:(NSUInteger)length atIndex:(NSUInteger)index {
+    require(length % 16 == 0, "setThreadgroupMemoryLength: not a multiple of 16");
+    next.work.tgmem[index] = (uint32_t)length;
+}
+- (void)add:(MTLSize)threads {
+    require(!ended, "a dispatch after endEncoding");
+    require(next.pipeline != nil, "a dispatch without a pipeline");
+    require(threads.width * threads.height * threads.depth <= next.pipeline.maxTotalThreadsPerThreadgroup,
+            "more threads in a threadgroup than the pipeline allows");
+    next.work.tptg[0] = (uint32_t)threads.width;
+    next.work.tptg[1] = (uint32_t)threads.height;
+    next.work.tptg[2] = (uint32_t)threads.depth;
+    launches.push_back(next);
+}
+- (void)dispatchThreadgroups:(MTLSize)groups threadsPerThreadgroup:(MTLSize)threads {
+    require(groups.width > 0 && groups.height > 0 && groups.depth > 0, "an empty grid");
+    next.work.grid[0] = (uint32_t)groups.width;
+    next.work.grid[1] = (uint32_t)groups.height;
+    next.work.grid[2] = (uint32_t)groups.depth;
+    next.indirect = nil;
+    [self add:threads];
+}
+- (void)dispatchThreadgroupsWithIndirectBuffer:(id<MTLBuffer>)buffer
+                          indirectBufferOffset:(NSUInteger)offset
+                         threadsPerThreadgroup:(MTLSize)threads {
+    next.indirect = (StandinBuffer *)buffer;
+    next.indirect_offset = offset;
+    require(next.indirect != nil && offset % 4 == 0 && offset + 12 <= next.indirect->bytes, "an indirect buffer");
+    [self add:threads];
+}
+- (void)memoryBarrierWithScope:(MTLBarrierScope)scope {
+    require(scope == MTLBarrierScopeBuffers, "a barrier of another scope than buffers");
+    static const bool ignored = std::getenv("LILY_STANDIN_NO_BARRIERS") != nullptr;
+    next.level += ignored ? 0 : 1;
+}
+- (void)endEncoding {
+    require(!ended, "endEncoding twice");
+    ended = true;
+}
+- (void)dealloc {
+    require(ended, "an encoder is released without endEncoding");
+}
+@end
+
+@class StandinQueue;
+
+@interface StandinCommands : NSObject <MTLCommandBuffer> {
+  @public
+    StandinQueue *queue;
+    StandinEncoder *encoder;
+    MTLDispatchType type;
+    MTLCommandBufferStatus reached;
+    std::string failure;
+    std::mutex mutex;
+    std::condition_variable changed;
+}
+- (void)run;
+@end
+
+@interface StandinQueue : NSObject <MTLCommandQueue> {
+  @public
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<StandinCommands *> waiting;
+    std::thread thread;
+    bool stopped;
+}
+@end
+
+@implementation StandinCommands
+- (id<MTLComputeCommandEncoder>)computeCommandEncoderWithDispatchType:(MTLDispatchType)wanted {
+    require(encoder == nil, "a second encoder");
+    type = wanted;
+    encoder = [StandinEncoder new];
+    return encoder;
+}
+- (MTLCommandBufferStatus)status {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return reached;
+}
+- (NSError *)error {
+    return [NSError errorWithText:failure.c_str()];
+}
+- (void)commit {
+    require(encoder == nil || encoder->ended, "commit with an open encoder");
+    require(reached == MTLCommandBufferStatusNotEnqueued, "commit twice");
+    reached = MTLCommandBufferStatusCommitted;
+    StandinQueue *to = queue; // running it lets go of the queue
+    {
+        const std::lock_guard<std::mutex> lock(to->mutex);
+        to->waiting.push_back(self);
+    }
+    to->changed.notify_all();
+}
+- (void)waitUntilCompleted {
+    std::unique_lock<std::mutex> lock(mutex);
+    require(reached >= MTLCommandBufferStatusCommitted, "waitUntilCompleted before commit");
+    changed.wait(lock, [&] { return reached >= MTLCommandBufferStatusCompleted; });
+}
+- (void)run {
+    std::deque<Launch> &launches = encoder->launches;
+    for (auto first = launches.begin(); first != launches.end();) {
+        const auto last = std::find_if(first, launches.end(),
+                                       [&](const Launch &launch) { return launch.level != first->level; });
+        if (type == MTLDispatchTypeConcurrent) {
+            std::reverse(first, last);
+        }
+        first = last;
+    }
+    for (Launch &launch : launches) {
+        failure = failure.empty() ? ::run(launch) : failure;
+    }
+    launches.clear();
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        reached = failure.empty() ? MTLCommandBufferStatusCompleted : MTLCommandBufferStatusError;
+    }
+    changed.notify_all();
+}
+@end
+
+@implementation StandinQueue
+- (instancetype)init {
+    __unsafe_unretained StandinQueue *self_alone = self; // the thread does not keep its queue
+    thread = std::thread([self_alone] {
+        for (;;) {
+            @autoreleasepool {
+                StandinCommands *commands = nil;
+                {
+                    std::unique_lock<std::mutex> lock(self_alone->mutex);
+                    self_alone->changed.wait(lock,
+                                             [&] { return self_alone->stopped || !self_alone->waiting.empty(); });
+                    if (self_alone->waiting.empty()) {
+                        return;
+                    }
+                    commands = self_alone->waiting.front();
+                    self_alone->waiting.pop_front();
+                }
+                commands->queue = nil; // else the last one could end the queue on its own thread
+                [commands run];
+            }
+        }
+    });
+    return self;
+}
+- (void)dealloc {
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        stopped = true;
+    }
+    changed.notify_all();
+    thread.join();
+}
+- (id<MTLCommandBuffer>)commandBuffer {
+    StandinCommands *commands = [StandinCommands new];
+    commands->queue = self;
+    return commands;
+}
+- (void)addResidencySet:(id<MTLResidencySet>)set {
+    require(set != nil, "addResidencySet: nil");
+}
+@end
+
+@interface StandinResidencySet : NSObject <MTLResidencySet>
+@end
+@implementation StandinResidencySet
+- (void)addAllocation:(id<MTLAllocation>)allocation {
+    require(allocation != nil, "addAllocation: nil");
+}
+- (void)removeAllocation:(id<MTLAllocation>)allocation {
+    require(allocation != nil, "removeAllocation: nil");
+}
+- (void)commit {
+}
+- (void)requestResidency {
+}
+@end
+
+@interface StandinDevice : NSObject <MTLDevice>
+@end
+@implementation StandinDevice
+- (NSString *)name {
+    return [NSString stringWithUTF8String:"stand-in"];
+}
+- (NSUInteger)maxThreadgroupMemoryLength {
+    return 32768;
+}
+- (NSUInteger)maxBufferLength {
+    return NSUInteger{1} << 36;
+}
+- (NSUInteger)currentAllocatedSize {
+    return allocated;
+}
+- (uint64_t)recommendedMaxWorkingSetSize {
+    return std::uint64_t{1} << 34;
+}
+- (BOOL)supportsFamily:(MTLGPUFamily)family {
+    return family == MTLGPUFamilyApple10 ? NO : YES;
+}
+- (id<MTLCommandQueue>)newCommandQueue {
+    return [StandinQueue new];
+}
+- (id<MTLResidencySet>)newResidencySetWithDescriptor:(MTLResidencySetDescriptor *)descriptor error:(NSError **)error {
+    return [StandinResidencySet new];
+}
+- (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length options:(MTLResourceOptions)options {
+    StandinBuffer *buffer = [StandinBuffer new];
+    buffer->memory = (char *)std::calloc(1, length);
+    buffer->bytes = length;
+    buffer->owned = true;
+    allocated += length;
+    return buffer;
+}
+- (id<MTLBuffer>)newBufferWithBytesNoCopy:(void *)bytes
+                                   length:(NSUInteger)length
+                                  options:(MTLResourceOptions)options
+                              deallocator:(id)deallocator {
+    const auto page = (NSUInteger)getpagesize();
+    require((NSUInteger)bytes % page == 0 && length % page == 0, "newBufferWithBytesNoCopy: not whole pages");
+    StandinBuffer *buffer = [StandinBuffer new];
+    buffer->memory = (char *)bytes;
+    buffer->bytes = length;
+    return buffer;
+}
+- (id<MTLLibrary>)newLibraryWithURL:(NSURL *)url error:(NSError **)error {
+    std::ifstream list(url.path.UTF8String);
+    std::string path;
+    StandinLibrary *library = [StandinLibrary new];
+    if (!std::getline(list, path) || !open_executor(path)) {
+        *error = [NSError errorWithText:"no executor in the library"];
+        return nil;
+    }
+    while (std::getline(list, path)) {
+        library->modules.push_back(executor.load(path.c_str()));
+        if (library->modules.back() == nullptr) {
+            *error = [NSError errorWithText:executor.error()];
+            return nil;
+        }
+    }
+    return library;
+}
+- (id<MTLLibrary>)newLibraryWithSource:(NSString *)source
+                               options:(MTLCompileOptions *)options
+                                 error:(NSError **)error {
+    *error = [NSError errorWithText:"the stand-in has no compiler"];
+    return nil;
+}
+- (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)function error:(NSError **)error {
+    StandinPipeline *pipeline = [StandinPipeline new];
+    pipeline->function = (StandinFunction *)function;
+    return pipeline;
+}
+@end
+
+id<MTLDevice> MTLCreateSystemDefaultDevice(void) { return [StandinDevice new]; }
