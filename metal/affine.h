@@ -50,8 +50,8 @@ template <uint bits> inline float dot_codes(uint4 codes, thread const float *x) 
 // By how much dot_codes wants x at element i of a load smaller.
 template <uint bits> inline float scale_of_place(uint i) {
     if (bits == 4)
-        return i % 4 == 0 ? 1.0f : i % 4 == 1 ? 0x1p-4f : i % 4 == 2 ? 0x1p-8f : 0x1p-12f;
+        return i % 4 == 0 ? 1.0f : i % 4 == 1 ? 0.0625f : i % 4 == 2 ? 0.00390625f : 0.000244140625f;
     if (bits == 8)
-        return i % 2 == 0 ? 1.0f : 0x1p-8f;
+        return i % 2 == 0 ? 1.0f : 0.00390625f;
     return 1.0f;
 }

@@ -12,11 +12,7 @@ template <uint bits, uint count> inline void gemv_job(device const uint4 *codes,
     float totals[count];
     row_products<bits, count>(codes, scales, biases, size_t(job.expert) * job.rows, first, job.rows, row, cols, lane,
                               totals);
-    // Lane r stores row r: the stores of a simdgroup lie side by side.
-    float total = 0;
-#pragma clang loop unroll(full)
-    for (uint r = 0; r < count; ++r)
-        total = lane == r ? totals[r] : total;
+    const float total = total_of_lane<count>(totals, lane);
     const uint output = first + lane;
     if (lane < count && output < job.rows) {
         if (job.store == LILY_STORE_F32)

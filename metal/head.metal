@@ -21,10 +21,7 @@ head(device const uint4 *codes [[buffer(0)]], device const bfloat *scales [[buff
     const uint first = (group * kGemvSimdgroups + simdgroup) * kHeadRows;
     float totals[kHeadRows];
     row_products<bits, kHeadRows>(codes, scales, biases, 0, first, args.vocab, row, args.cols, lane, totals);
-    float total = 0;
-#pragma clang loop unroll(full)
-    for (uint r = 0; r < kHeadRows; ++r)
-        total = lane == r ? totals[r] : total;
+    const float total = total_of_lane<kHeadRows>(totals, lane);
     const bool mine = lane < kHeadRows && first + lane < args.vocab;
     if (mine)
         logits[first + lane] = total;

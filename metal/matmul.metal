@@ -1,5 +1,5 @@
 // Two rows or more times a packed matrix, or times the matrices of experts, each against its own rows (see moe.metal).
-// A threadgroup makes SG * 8 * NF outputs of MG * 8 * MF rows: tiles of 8 and 16 rows for short prompts, which are bound
+// A threadgroup makes 4 * 8 * NF outputs of MG * 8 * MF rows: tiles of 8 and 16 rows for short prompts, which are bound
 // by the reading of weights, of 32 and 64 for long ones.
 
 #include "args.h"
@@ -15,50 +15,28 @@ matmul(device const uint *codes [[buffer(0)]], device const bfloat *scales [[buf
        uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     constexpr uint tile = 8 * MF * MG;                               // rows
     constexpr uint depth = 32 * kMatmulSimdgroups * MG / (4 * tile); // groups that the threads stage at once
-    threadgroup bfloat staged[2][depth * tile * kTileRow];
-    threadgroup float x_sums[2][depth * tile];
+    threadgroup bfloat staged[2 * depth * tile * kTileRow];
+    threadgroup float x_sums[2 * depth * tile];
 
     const Block block = block_at(map, args.grouped != 0, position.y, tile, args.rows, args.expert);
     if (block.expert == LILY_NO_EXPERT)
         return;
-    const uint cols = args.cols, groups = cols / kGroup;
     const uint first = args.first + (position.x * kMatmulSimdgroups + simdgroup % kMatmulSimdgroups) * 8 * NF;
     const uint rows = simdgroup / kMatmulSimdgroups * 8 * MF; // of the tile, where this simdgroup's begin
     const Outputs<NF> at = outputs_of<NF>(size_t(block.expert) * args.outputs, first, args.outputs, lane);
-
-    // What this thread stages: one pair of one row of one of the groups.
-    const uint pair = thread_index % 4, stage_row = thread_index / 4 % tile, stage_group = thread_index / 4 / tile;
-    const uint place = stage_group * tile + stage_row;
-    const bool row_there = block.first + stage_row < block.end;
-    device const bfloat *from = x + size_t(block.first + (row_there ? stage_row : 0)) * cols + 16 * pair;
-
-    Sums<NF, MF> totals;
-    clear<NF, MF>(totals);
-    Codes<bits> loaded[NF];
-    load_group<bits, NF>(codes, at, cols, 0, lane, loaded);
-    for (uint begin = 0, turn = 0; begin < groups; begin += depth, turn ^= 1) {
-        const uint mine = begin + stage_group;
-        stage_pair(from + mine * kGroup, row_there && mine < groups, pair, staged[turn] + place * kTileRow,
-                   x_sums[turn] + place);
-        threadgroup_barrier(mem_flags::mem_threadgroup);
-        for (uint g = 0; g < depth && begin + g < groups; ++g) {
-            const uint group = begin + g;
-            Codes<bits> now[NF];
-#pragma clang loop unroll(full)
-            for (uint n = 0; n < NF; ++n)
-                now[n] = loaded[n];
-            if (group + 1 < groups)
-                load_group<bits, NF>(codes, at, cols, group + 1, lane, loaded);
-            add_group<bits, NF, MF>(now, scales, biases, at, groups, group, staged[turn] + (g * tile + rows) * kTileRow,
-                                    x_sums[turn] + g * tile + rows, lane, totals);
-        }
-    }
+    const Stage stage = stage_of(thread_index, tile);
+    const bool there = block.first + stage.row < block.end;
+    const Weights w[1] = {{codes, scales, biases}};
+    Sums<NF, MF> totals[1];
+    multiply_tile<bits, 1, NF, MF>(w, at, args.cols, tile, depth,
+                                   x + size_t(block.first + (there ? stage.row : 0)) * args.cols, there, stage, rows,
+                                   lane, staged, x_sums, totals);
 
 #pragma clang loop unroll(full)
     for (uint n = 0; n < NF; ++n)
 #pragma clang loop unroll(full)
         for (uint m = 0; m < MF; ++m) {
-            const float2 total = totals.at[n][m].thread_elements();
+            const float2 total = totals[0].at[n][m].thread_elements();
             const uint output = first + 8 * n + lane_row(lane);
 #pragma clang loop unroll(full)
             for (uint e = 0; e < 2; ++e) {

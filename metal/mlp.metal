@@ -18,49 +18,28 @@ swiglu(device const uint *gate [[buffer(0)]], device const bfloat *gate_scales [
        uint lane [[thread_index_in_simdgroup]]) {
     constexpr uint tile = 8 * MF;  // rows
     constexpr uint depth = 4 / MF; // groups that the threads stage at once
-    threadgroup bfloat staged[2][depth * tile * kTileRow];
-    threadgroup float x_sums[2][depth * tile];
+    threadgroup bfloat staged[2 * depth * tile * kTileRow];
+    threadgroup float x_sums[2 * depth * tile];
 
     const Block block = block_at(map, args.grouped != 0, position.y, tile, args.rows, 0);
     if (block.expert == LILY_NO_EXPERT)
         return;
-    const uint cols = args.cols, groups = cols / kGroup;
     const uint first = (position.x * kSwigluSimdgroups + simdgroup) * 8 * NF;
     const Outputs<NF> at = outputs_of<NF>(size_t(block.expert) * args.outputs, first, args.outputs, lane);
-
-    // What this thread stages: one pair of one row of one of the groups.
-    const uint pair = thread_index % 4, stage_row = thread_index / 4 % tile, stage_group = thread_index / 4 / tile;
-    const uint place = stage_group * tile + stage_row;
-    const bool row_there = block.first + stage_row < block.end;
-    const uint slot = block.first + (row_there ? stage_row : 0);
+    const Stage stage = stage_of(thread_index, tile);
+    const bool there = block.first + stage.row < block.end;
+    const uint slot = block.first + (there ? stage.row : 0);
     const uint row = args.grouped != 0 ? tokens[slot] : slot;
-    device const bfloat *from = x + size_t(row) * cols + 16 * pair;
-
-    Sums<NF, MF> gates, ups;
-    clear<NF, MF>(gates);
-    clear<NF, MF>(ups);
-    for (uint begin = 0, turn = 0; begin < groups; begin += depth, turn ^= 1) {
-        const uint mine = begin + stage_group;
-        stage_pair(from + mine * kGroup, row_there && mine < groups, pair, staged[turn] + place * kTileRow,
-                   x_sums[turn] + place);
-        threadgroup_barrier(mem_flags::mem_threadgroup);
-        for (uint g = 0; g < depth && begin + g < groups; ++g) {
-            const uint group = begin + g;
-            Codes<bits> gate_codes[NF], up_codes[NF];
-            load_group<bits, NF>(gate, at, cols, group, lane, gate_codes);
-            load_group<bits, NF>(up, at, cols, group, lane, up_codes);
-            threadgroup const bfloat *rows = staged[turn] + g * tile * kTileRow;
-            threadgroup const float *sums = x_sums[turn] + g * tile;
-            add_group<bits, NF, MF>(gate_codes, gate_scales, gate_biases, at, groups, group, rows, sums, lane, gates);
-            add_group<bits, NF, MF>(up_codes, up_scales, up_biases, at, groups, group, rows, sums, lane, ups);
-        }
-    }
+    const Weights w[2] = {{gate, gate_scales, gate_biases}, {up, up_scales, up_biases}};
+    Sums<NF, MF> totals[2];
+    multiply_tile<bits, 2, NF, MF>(w, at, args.cols, tile, depth, x + size_t(row) * args.cols, there, stage, 0, lane,
+                                   staged, x_sums, totals);
 
 #pragma clang loop unroll(full)
     for (uint n = 0; n < NF; ++n)
 #pragma clang loop unroll(full)
         for (uint m = 0; m < MF; ++m) {
-            const float2 gate_sum = gates.at[n][m].thread_elements(), up_sum = ups.at[n][m].thread_elements();
+            const float2 gate_sum = totals[0].at[n][m].thread_elements(), up_sum = totals[1].at[n][m].thread_elements();
             const uint output = first + 8 * n + lane_row(lane);
 #pragma clang loop unroll(full)
             for (uint e = 0; e < 2; ++e) {

@@ -15,24 +15,22 @@ template <uint bits> inline void open_rows(device const uint4 *gate, device cons
                                            uint first, uint rows, threadgroup const bfloat *row, uint cols, uint lane,
                                            device bfloat *h) {
     float x[64], sums[bits / 2], gates[kOpenRows], ups[kOpenRows];
-#pragma clang loop unroll(full)
-    for (uint r = 0; r < kOpenRows; ++r)
-        gates[r] = ups[r] = 0;
-    for (uint column = 0; column < cols; column += kColumns) {
-        take_columns<bits>((threadgroup const bfloat4 *)row, cols, column, lane, x, sums);
-#pragma clang loop unroll(full)
-        for (uint r = 0; r < kOpenRows; ++r) {
-            const size_t at = base + min(first + r, rows - 1);
-            gates[r] += row_product<bits>(gate, gate_scales, gate_biases, at, cols, column, lane, x, sums);
-            ups[r] += row_product<bits>(up, up_scales, up_biases, at, cols, column, lane, x, sums);
-        }
+    clear_totals<kOpenRows>(gates);
+    clear_totals<kOpenRows>(ups);
+    uint column = 0;
+    for (; column + kColumns <= cols; column += kColumns) {
+        take_columns<bits, true>(row, cols, column, lane, x, sums);
+        add_rows<bits, true, kOpenRows>(gate, gate_scales, gate_biases, base, first, rows, cols, column, lane, x, sums,
+                                        gates);
+        add_rows<bits, true, kOpenRows>(up, up_scales, up_biases, base, first, rows, cols, column, lane, x, sums, ups);
     }
-    float opened = 0;
-#pragma clang loop unroll(full)
-    for (uint r = 0; r < kOpenRows; ++r) {
-        const float value = silu(simd_sum(gates[r])) * simd_sum(ups[r]);
-        opened = lane == r ? value : opened;
+    if (column < cols) {
+        take_columns<bits, false>(row, cols, column, lane, x, sums);
+        add_rows<bits, false, kOpenRows>(gate, gate_scales, gate_biases, base, first, rows, cols, column, lane, x, sums,
+                                         gates);
+        add_rows<bits, false, kOpenRows>(up, up_scales, up_biases, base, first, rows, cols, column, lane, x, sums, ups);
     }
+    const float opened = silu(total_of_lane<kOpenRows>(gates, lane)) * total_of_lane<kOpenRows>(ups, lane);
     if (lane < kOpenRows && first + lane < rows)
         h[first + lane] = bfloat(opened);
 }
@@ -140,9 +138,7 @@ moe_close(device const uint4 *down [[buffer(0)]], device const bfloat *down_scal
     if (first >= hidden)
         return;
     float totals[kCloseRows];
-#pragma clang loop unroll(full)
-    for (uint r = 0; r < kCloseRows; ++r)
-        totals[r] = 0;
+    clear_totals<kCloseRows>(totals);
     const uint top_k = args.top_k, width = args.width;
     if (args.bits == 4)
         close_rows<4>(down, down_scales, down_biases, h, ids, false, weights, top_k, width, hidden, first, lane,
@@ -163,12 +159,7 @@ moe_close(device const uint4 *down [[buffer(0)]], device const bfloat *down_scal
     else
         close_rows<16>(shared_down, shared_scales, shared_biases, shared_h, ids, true, weights + top_k, 1,
                        args.shared_width, hidden, first, lane, totals);
-    float total = 0;
-#pragma clang loop unroll(full)
-    for (uint r = 0; r < kCloseRows; ++r) {
-        const float sum = simd_sum(totals[r]);
-        total = lane == r ? sum : total;
-    }
+    const float total = total_of_lane<kCloseRows>(totals, lane);
     if (lane < kCloseRows && first + lane < hidden)
         x[first + lane] = bfloat(float(x[first + lane]) + total);
 }

@@ -52,7 +52,7 @@ template <uint bits> inline bfloat2 code_pair(thread const Codes<bits> &codes, u
 }
 
 // A thread puts 16 elements of a row of x, pair `pair` of a group, in their places; four neighbouring lanes have the
-// four pairs. `from` is null for a row that is not there: zeros.
+// four pairs. A row that is not there is zeros.
 inline void stage_pair(device const bfloat *from, bool there, uint pair, threadgroup bfloat *row,
                        threadgroup float *sum) {
     uint4 low = 0, high = 0;
@@ -85,27 +85,7 @@ template <uint NF, uint MF> inline void clear(thread Sums<NF, MF> &sums) {
             sums.at[n][m] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
 }
 
-// One group: sums += codes . x^T. rows: the group's x, staged, of the MF * 8 rows.
-template <uint bits, uint NF, uint MF> inline void
-add_products(thread const Codes<bits> (&codes)[NF], threadgroup const bfloat *rows, thread Sums<NF, MF> &sums) {
-#pragma clang loop unroll(full)
-    for (uint s = 0; s < 8; ++s) {
-        simdgroup_matrix<bfloat, 8, 8> x[MF];
-#pragma clang loop unroll(full)
-        for (uint m = 0; m < MF; ++m)
-            simdgroup_load(x[m], rows + 8 * m * kTileRow + 8 * s, kTileRow, ulong2(0, 0), true);
-#pragma clang loop unroll(full)
-        for (uint n = 0; n < NF; ++n) {
-            simdgroup_matrix<bfloat, 8, 8> w;
-            w.thread_elements() = code_pair<bits>(codes[n], s);
-#pragma clang loop unroll(full)
-            for (uint m = 0; m < MF; ++m)
-                simdgroup_multiply_accumulate(sums.at[n][m], w, x[m], sums.at[n][m]);
-        }
-    }
-}
-
-// The matrix rows of a lane: where its codes, scales and biases begin, for each of its NF outputs.
+// The matrix rows of a lane, for each of its NF outputs.
 template <uint NF> struct Outputs {
     size_t row[NF];
 };
@@ -118,34 +98,118 @@ template <uint NF> inline Outputs<NF> outputs_of(size_t base, uint first, uint o
     return at;
 }
 
-template <uint bits, uint NF> inline void load_group(device const uint *codes, thread const Outputs<NF> &at, uint cols,
-                                                     uint group, uint lane, thread Codes<bits> (&loaded)[NF]) {
+struct Weights {
+    device const uint *codes;
+    device const bfloat *scales;
+    device const bfloat *biases;
+};
+
+// A lane's codes of one group, of M matrices with the same shape.
+template <uint bits, uint M, uint NF> struct Loaded {
+    Codes<bits> codes[M][NF];
+};
+
+template <uint bits, uint M, uint NF> inline Loaded<bits, M, NF>
+load_group(thread const Weights (&w)[M], thread const Outputs<NF> &at, uint cols, uint group, uint lane) {
+    Loaded<bits, M, NF> loaded;
 #pragma clang loop unroll(full)
-    for (uint n = 0; n < NF; ++n)
-        loaded[n] = load_codes<bits>(codes + at.row[n] * (cols * bits / 32), group, lane_pair(lane));
+    for (uint i = 0; i < M; ++i)
+#pragma clang loop unroll(full)
+        for (uint n = 0; n < NF; ++n)
+            loaded.codes[i][n] = load_codes<bits>(w[i].codes + at.row[n] * (cols * bits / 32), group, lane_pair(lane));
+    return loaded;
 }
 
-// totals += the product with one group.
-template <uint bits, uint NF, uint MF>
-inline void add_group(thread const Codes<bits> (&codes)[NF], device const bfloat *scales, device const bfloat *biases,
+// One group: sums += codes . x^T. rows: the group's x, staged, of the MF * 8 rows.
+template <uint bits, uint M, uint NF, uint MF> inline void
+add_products(thread const Loaded<bits, M, NF> &loaded, threadgroup const bfloat *rows, thread Sums<NF, MF> (&sums)[M]) {
+#pragma clang loop unroll(full)
+    for (uint s = 0; s < 8; ++s) {
+        simdgroup_matrix<bfloat, 8, 8> x[MF];
+#pragma clang loop unroll(full)
+        for (uint m = 0; m < MF; ++m)
+            simdgroup_load(x[m], rows + 8 * m * kTileRow + 8 * s, kTileRow, ulong2(0, 0), true);
+#pragma clang loop unroll(full)
+        for (uint i = 0; i < M; ++i)
+#pragma clang loop unroll(full)
+            for (uint n = 0; n < NF; ++n) {
+                simdgroup_matrix<bfloat, 8, 8> w;
+                w.thread_elements() = code_pair<bits>(loaded.codes[i][n], s);
+#pragma clang loop unroll(full)
+                for (uint m = 0; m < MF; ++m)
+                    simdgroup_multiply_accumulate(sums[i].at[n][m], w, x[m], sums[i].at[n][m]);
+            }
+    }
+}
+
+// totals += the product with one group, scaled.
+template <uint bits, uint M, uint NF, uint MF>
+inline void add_group(thread const Loaded<bits, M, NF> &loaded, thread const Weights (&w)[M],
                       thread const Outputs<NF> &at, uint groups, uint group, threadgroup const bfloat *rows,
-                      threadgroup const float *x_sums, uint lane, thread Sums<NF, MF> &totals) {
+                      threadgroup const float *x_sums, uint lane, thread Sums<NF, MF> (&totals)[M]) {
     if (bits == 16) {
-        add_products<bits, NF, MF>(codes, rows, totals);
+        add_products<bits, M, NF, MF>(loaded, rows, totals);
         return;
     }
-    Sums<NF, MF> sums;
-    clear<NF, MF>(sums);
-    add_products<bits, NF, MF>(codes, rows, sums);
+    Sums<NF, MF> sums[M];
 #pragma clang loop unroll(full)
-    for (uint n = 0; n < NF; ++n) {
-        const float scale = float(scales[at.row[n] * groups + group]);
-        const float bias = float(biases[at.row[n] * groups + group]);
+    for (uint i = 0; i < M; ++i)
+        clear<NF, MF>(sums[i]);
+    add_products<bits, M, NF, MF>(loaded, rows, sums);
 #pragma clang loop unroll(full)
-        for (uint m = 0; m < MF; ++m) {
-            const uint row = 8 * m + 2 * lane_pair(lane);
-            const float2 x_sum = float2(x_sums[row], x_sums[row + 1]);
-            totals.at[n][m].thread_elements() += scale * sums.at[n][m].thread_elements() + bias * x_sum;
+    for (uint i = 0; i < M; ++i)
+#pragma clang loop unroll(full)
+        for (uint n = 0; n < NF; ++n) {
+            const float scale = float(w[i].scales[at.row[n] * groups + group]);
+            const float bias = float(w[i].biases[at.row[n] * groups + group]);
+#pragma clang loop unroll(full)
+            for (uint m = 0; m < MF; ++m) {
+                const uint row = 8 * m + 2 * lane_pair(lane);
+                const float2 x_sum = float2(x_sums[row], x_sums[row + 1]);
+                totals[i].at[n][m].thread_elements() += scale * sums[i].at[n][m].thread_elements() + bias * x_sum;
+            }
+        }
+}
+
+// What a thread stages: one pair of one row of one of the `depth` groups that the threads stage at once.
+struct Stage {
+    uint pair;
+    uint row; // of the tile
+    uint group;
+};
+
+inline Stage stage_of(uint thread_index, uint tile) {
+    Stage stage;
+    stage.pair = thread_index % 4;
+    stage.row = thread_index / 4 % tile;
+    stage.group = thread_index / 4 / tile;
+    return stage;
+}
+
+// The whole product of M matrices with a tile. from: the row of x that this thread stages, if it is there. first_row: of
+// the tile, where this simdgroup's rows begin. staged: [2, depth, tile, kTileRow]; x_sums: [2, depth, tile]. While one
+// half is multiplied, the other is filled: one barrier a turn.
+template <uint bits, uint M, uint NF, uint MF>
+inline void multiply_tile(thread const Weights (&w)[M], thread const Outputs<NF> &at, uint cols, uint tile, uint depth,
+                          device const bfloat *from, bool there, Stage stage, uint first_row, uint lane,
+                          threadgroup bfloat *staged, threadgroup float *x_sums, thread Sums<NF, MF> (&totals)[M]) {
+    const uint groups = cols / kGroup, place = stage.group * tile + stage.row;
+#pragma clang loop unroll(full)
+    for (uint i = 0; i < M; ++i)
+        clear<NF, MF>(totals[i]);
+    Loaded<bits, M, NF> next = load_group<bits, M, NF>(w, at, cols, 0, lane);
+    for (uint begin = 0, half_of = 0; begin < groups; begin += depth, half_of ^= 1) {
+        const uint mine = begin + stage.group, base = half_of * depth * tile;
+        stage_pair(from + mine * kGroup + 16 * stage.pair, there && mine < groups, stage.pair,
+                   staged + (base + place) * kTileRow, x_sums + base + place);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        for (uint g = 0; g < depth && begin + g < groups; ++g) {
+            const Loaded<bits, M, NF> loaded = next;
+            if (begin + g + 1 < groups)
+                next = load_group<bits, M, NF>(w, at, cols, begin + g + 1, lane);
+            const uint row = base + g * tile + first_row;
+            add_group<bits, M, NF, MF>(loaded, w, at, groups, begin + g, staged + row * kTileRow, x_sums + row, lane,
+                                       totals);
         }
     }
 }

@@ -125,7 +125,7 @@ def test_thinking_is_passed_on(engine: Engine, tiny: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--device", "metal"], "'metal' is not built into this version"),
+        (["--device", "vulkan"], "'vulkan' is not known on this machine"),
         (["--max-context", "4"], "max_context is 4"),
         (["--max-tokens", "0"], "max_tokens is 0"),
         (["--temperature", "-1"], "temperature is -1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -38,7 +39,7 @@ def test_eight_threads_one_engine(engine: Engine) -> None:
 
 
 def test_eight_threads_one_session(engine: Engine) -> None:
-    """Steps of several threads land in one timeline, one after another, and none is lost."""
+    """Steps that claim nothing, of several threads, land in one timeline, one after another, and none is lost."""
     with engine.session() as session:
         engine.prefill(session, [1, 2, 3])
 
@@ -239,6 +240,61 @@ print("both fine")
 def test_fork_after_load_is_refused_by_name(tiny: Path) -> None:
     out, err = python(FORKED, tiny).communicate(timeout=120)
     assert out == "both fine\n", err
+
+
+FORKED_AND_LEFT = """
+import os, sys
+from lily import Engine
+engine = Engine.load(sys.argv[1], max_context=64, threads=2)
+session = engine.session()
+engine.prefill(session, [1, 2, 3])
+tokens = engine.decode(session, 9)
+next(tokens)
+child = os.fork()
+if child == 0:
+    print(repr(session), repr(engine), engine._repr_html_(), sep="\\n", flush=True)
+    sys.exit(0)
+_, status = os.waitpid(child, 0)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork()")
+def test_a_forked_child_shows_its_objects_and_leaves_in_silence(tiny: Path) -> None:
+    child = python(FORKED_AND_LEFT, tiny)
+    out, err = child.communicate(timeout=120)
+    assert (child.returncode, err) == (0, "")
+    session, engine, html = out.splitlines()
+    assert session == "<lily.Session made before fork(), usable in the parent process only>"
+    assert "on cpu" in engine
+    assert "loaded before fork()" in html
+
+
+CROWDED = """
+import resource, sys, threading
+from lily import Engine
+from lily.errors import DeviceError
+used = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
+stack = 8 << 20
+resource.setrlimit(resource.RLIMIT_STACK, (stack, resource.RLIM_INFINITY))
+resource.setrlimit(resource.RLIMIT_AS, (used + 40 * stack, resource.RLIM_INFINITY))
+try:
+    Engine.load(sys.argv[1], max_context=64, threads=1000)
+except DeviceError as error:
+    print(error)
+with Engine.load(sys.argv[1], max_context=64, threads=2) as engine:
+    print(engine.info["threads"])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on the address space")
+def test_threads_that_the_system_refuses(tiny: Path) -> None:
+    child = python(CROWDED, tiny)
+    out, err = child.communicate(timeout=120)
+    assert child.returncode == 0, err
+    message, threads = out.splitlines()
+    assert re.match(r"1000 threads were asked for and the system gave \d+ \(.+\); ask for fewer threads, or", message)
+    assert threads == "2"
 
 
 ON_ONE_CORE = """

@@ -359,6 +359,7 @@ def test_closing(tiny: Path) -> None:
     with pytest.raises(InvalidInput, match="closed"):
         forgotten.snapshot()
     assert "closed" in repr(engine)
+    assert "closed" in repr(forgotten)
     assert "closed" in engine._repr_html_()
 
 
@@ -394,3 +395,17 @@ def test_progress_may_end_a_prefill(engine: Engine) -> None:
         assert session.position == 64
         assert session.stats.prefill_tokens == 64
         assert engine.prefill(session, [1] * 36).cached_tokens == 64
+
+
+def test_what_progress_raises_comes_first(engine: Engine) -> None:
+    """Even where it closed the session, so that the books cannot be kept."""
+
+    def stop(done: int, total: int) -> None:
+        session.close()
+        raise RuntimeError("mine")
+
+    session = engine.session()
+    with pytest.raises(RuntimeError, match="mine") as caught:
+        engine.prefill(session, [1] * 100, progress=stop)
+    assert caught.value.__context__ is None
+    assert repr(session) == "<lily.Session closed>"

@@ -24,16 +24,25 @@ TIMELINE = ["session.h", "weights.h", "sampler.h", "arena.h"]
 # Part -> (its files, what they may include with quotes), as patterns of whole paths below src/lily_ext; first row wins.
 CPP: Mapping[str, tuple[str, list[str]]] = {
     "vocabulary": (r"(backend|tensor|error)\.h", VOCABULARY),
-    "cpu": (r"cpu/.*", [*VOCABULARY, "cpu/.*"]),
+    "cpu": (r"cpu/.*", [*VOCABULARY, "contract.h", "cpu/.*"]),
     "timeline": (r"(session|weights|sampler|arena)\.(h|cpp)", [*VOCABULARY, *TIMELINE]),
     "decoder": (r"decoder\.(h|cpp)", [*VOCABULARY, *TIMELINE, "decoder.h"]),
     "encoder": (r"encoder\.(h|cpp)", [*VOCABULARY, "weights.h", "arena.h", "encoder.h"]),
     "viterbi": (r"viterbi\.(h|cpp)", ["error.h", "viterbi.h"]),
+    "metal": (r"metal/.*", [*VOCABULARY, "contract.h", "metal/.*", r"(args|toolchain/runtime/exec)\.h"]),
+    "contract": (r"contract\.(h|cpp)", [*VOCABULARY, "contract.h"]),
     "engine": (
         r"(engine|probe)\.(h|cpp)",
-        [*VOCABULARY, *TIMELINE, "decoder.h", "(engine|probe).h", "cpu/backend_cpu.h"],
+        [*VOCABULARY, *TIMELINE, "decoder.h", "(engine|probe).h", "cpu/backend_cpu.h", "metal/backend_metal.h"],
     ),
-    "bindings": (r"bindings\.cpp", [*VOCABULARY, *TIMELINE, "(engine|probe|decoder|encoder|viterbi).h"]),
+    "trace": (
+        r"trace\.(h|cpp)",
+        [*VOCABULARY, *TIMELINE, "decoder.h", "trace.h", "metal/(backend_metal|record).h"],
+    ),
+    "bindings": (
+        r"(probe_)?bindings\.(h|cpp)",
+        [*VOCABULARY, *TIMELINE, "(bindings|engine|probe|trace|decoder|encoder|viterbi).h"],
+    ),
 }
 INTRINSICS = {"immintrin.h", "arm_neon.h", "x86intrin.h", "arm_bf16.h"}
 
@@ -43,9 +52,18 @@ PYTHON: Mapping[str, set[str]] = {
     "hub": PACKAGES | {"huggingface_hub"},
     "chat": PACKAGES | {"jinja2"},
     "gate.policy_file": PACKAGES | {"tomli"},
+    "bench.arms": PACKAGES | {"mlx", "mlx_lm"},
+    "bench.plot": PACKAGES | {"matplotlib"},
+    "verify.sides": PACKAGES | {"mlx", "mlx_lm"},
 }
 # Folder of python/lily (and what is below it) -> the parts of lily that its modules may not import.
-FORBIDDEN: Mapping[str, set[str]] = {"": {"server"}, "gate": {"server", "hub"}, "server": {"_ext"}}
+FORBIDDEN: Mapping[str, set[str]] = {
+    "": {"server"},
+    "gate": {"server", "hub"},
+    "verify": {"server", "hub", "_ext"},
+    "bench": {"server", "_ext"},
+    "server": {"_ext"},
+}
 
 
 def includes(text: str) -> Iterator[tuple[str, str]]:
@@ -63,7 +81,7 @@ def cpp_breaches(path: str, text: str) -> list[str]:
     for mark, name in includes(text):
         if mark == "<":
             if name.startswith(("nanobind", "Python.h")) and row != "bindings":
-                breaches.append(f"{path} includes <{name}>: only bindings.cpp may")
+                breaches.append(f"{path} includes <{name}>: only the bindings may")
             if name in INTRINSICS and path != "cpu/simd.h":
                 breaches.append(f"{path} includes <{name}>: only cpu/simd.h may")
             continue
@@ -120,7 +138,10 @@ def relative(paths: list[Path]) -> list[str]:
 
 CPP_FILES = sources("src/lily_ext/**/*.h", "src/lily_ext/**/*.cpp")
 PACKAGE_FILES = sources("python/lily/**/*.py")
-WRITTEN_FILES = CPP_FILES + PACKAGE_FILES + sources("tests/**/*.py", "examples/**/*.py", "benchmarks/**/*.py")
+TOOLCHAIN_FILES = sources("metal/toolchain/**/*.py")
+METAL_FILES = TOOLCHAIN_FILES + sources("metal/**/*.h", "metal/**/*.cpp", "metal/**/*.metal")
+OTHER_FILES = sources("tests/**/*.py", "examples/**/*.py", "benchmarks/**/*.py")
+WRITTEN_FILES = CPP_FILES + PACKAGE_FILES + METAL_FILES + OTHER_FILES
 
 
 def test_there_is_a_house() -> None:
@@ -138,6 +159,12 @@ def test_includes(path: Path) -> None:
 def test_imports(path: Path) -> None:
     module = ".".join(path.relative_to(ROOT / "python" / "lily").with_suffix("").parts)
     assert python_breaches(module, path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("path", TOOLCHAIN_FILES, ids=relative(TOOLCHAIN_FILES))
+def test_the_toolchain_needs_nothing_but_python(path: Path) -> None:
+    names = {name.split(".")[0] for name in imports(f"toolchain.{path.stem}", path.read_text(encoding="utf-8"))}
+    assert names <= set(sys.stdlib_module_names) | {"toolchain"}
 
 
 @pytest.mark.parametrize("path", WRITTEN_FILES, ids=relative(WRITTEN_FILES))
@@ -160,7 +187,7 @@ def test_short_and_introduced(path: Path) -> None:
         (
             "engine.cpp",
             "#  include <nanobind/nanobind.h>",
-            "engine.cpp includes <nanobind/nanobind.h>: only bindings.cpp may",
+            "engine.cpp includes <nanobind/nanobind.h>: only the bindings may",
         ),
         ("cpu/moe.cpp", "#include <immintrin.h>", "cpu/moe.cpp includes <immintrin.h>: only cpu/simd.h may"),
         ("utils.h", "", "utils.h is in no row of the table"),

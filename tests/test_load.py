@@ -69,13 +69,28 @@ def test_devices(tiny: Path, isa: str) -> None:
         assert np.isfinite(engine.prefill(session, PROMPT).logits).all()
 
 
-@pytest.mark.parametrize("device", ["metal", "metal:host", "metal:cuda"])
-def test_metal_is_not_in_this_version(tiny: Path, device: str) -> None:
-    with pytest.raises(DeviceError, match=rf"'{device}' is not built into this version"):
-        Engine.load(tiny, device=device)
+def test_an_instruction_set_of_the_environment(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = _ext.instruction_sets()
+    monkeypatch.setenv("LILY_ISA", known[-1])
+    with Engine.load(tiny, max_context=64) as engine:
+        assert engine.info["instruction_set"] == known[-1]
+    monkeypatch.setenv("LILY_ISA", "zz")
+    with pytest.raises(DeviceError, match=rf"'zz' of LILY_ISA in the environment is not .*: {', '.join(known)}$"):
+        Engine.load(tiny, max_context=64)
+    with Engine.load(tiny, device=f"cpu:{known[0]}", max_context=64) as engine:  # what is asked for in the call wins
+        assert engine.info["instruction_set"] == known[0]
 
 
-@pytest.mark.parametrize("device", ["", "gpu", "cpu:", "cpu:sse2", "auto:avx2", "CPU"])
+@pytest.mark.skipif(sys.platform == "darwin", reason="there is Metal")
+def test_metal_needs_a_mac(tiny: Path) -> None:
+    with pytest.raises(DeviceError, match="'metal' needs macOS; use 'cpu'"):
+        Engine.load(tiny, device="metal")
+
+
+@pytest.mark.parametrize(
+    "device",
+    ["", "gpu", "cpu:", "cpu:sse2", "auto:avx2", "CPU", "metal:", "metal:gpu", "metal:host:", "metal:host:odd"],
+)
 def test_unknown_devices_are_refused(tiny: Path, device: str) -> None:
     with pytest.raises(DeviceError, match=r"not known on this machine; expected one of auto, cpu, cpu:"):
         Engine.load(tiny, device=device)
@@ -91,6 +106,7 @@ def test_unknown_devices_are_refused(tiny: Path, device: str) -> None:
         ({"max_context": 262_145}, "positions for at most 262144"),
         ({"threads": 0}, "threads is 0"),
         ({"threads": True}, "threads is True"),
+        ({"threads": 1025}, "threads is 1025; expected a whole number from 1 to 1024"),
         ({"device": 7}, "device is a int"),
     ],
 )

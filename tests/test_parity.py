@@ -73,7 +73,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         name,
         folder,
         tokens,
-        oracle={"at once": mlx.prefill(tokens), "token by token": mlx.token_by_token(tokens)},
+        oracle={"at once": mlx.logits(tokens), "token by token": mlx.token_by_token(tokens)},
         yardstick={"at once": decoder.forward(tokens, BF16), "token by token": decoder.forward(tokens, BF16, chunk=1)},
     )
 

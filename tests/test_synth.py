@@ -70,7 +70,7 @@ def test_the_format_is_that_of_the_converter(tmp_path: Path) -> None:
 def test_mlx_runs_it_and_the_logits_are_sane(tmp_path: Path) -> None:
     folder = synth.write_checkpoint(tmp_path / "model", synth.TINY, seed=5)
     tokens = np.random.default_rng(5).integers(0, synth.TINY.vocab, 48)
-    logits = MlxOracle(folder).prefill(tokens)
+    logits = MlxOracle(folder).logits(tokens)
     assert np.isfinite(logits).all()
     assert 0.7 < float(logits.std()) < 1.4
     assert len(set(logits.argmax(-1).tolist())) > 24, "positions differ"

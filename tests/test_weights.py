@@ -265,7 +265,7 @@ def test_a_config_without_a_field_is_refused(weights: Arrays) -> None:
         ({"max_context": 2**24 + 1}, errors.InvalidInput, "max_context is 16777217"),
         ({"chunk": 0}, errors.InvalidInput, "chunk is 0"),
         ({"threads": -1}, errors.InvalidInput, "threads is -1"),
-        ({"device": "metal"}, errors.DeviceError, "no device 'metal' in this build, expected 'cpu' or 'auto'"),
+        ({"device": "vulkan"}, errors.DeviceError, "no device 'vulkan', expected cpu, metal, metal:host or metal:cuda"),
         ({"isa": "mmx"}, errors.DeviceError, "instruction set 'mmx' is not available here"),
     ],
 )

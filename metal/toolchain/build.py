@@ -102,7 +102,7 @@ def _written_whole(output: Path) -> Iterator[tuple[Path, Path]]:
     with tempfile.TemporaryDirectory(prefix=".build-", dir=output.parent) as name:
         folder = Path(name)
         yield folder, folder / output.name
-        os.replace(folder / output.name, output)
+        (folder / output.name).replace(output)
 
 
 def _system_compiler(name: str) -> str:

@@ -20,10 +20,13 @@ from .tokens import MslError
 OLDEST = 22
 COMPAT = Path(__file__).parent.parent / "compat"
 
+_EXTENSIONS = (
+    "+all,-cl_khr_fp64,-__opencl_c_fp64,"
+    "+__cl_clang_bitfields,+__cl_clang_variadic_functions,+__cl_clang_function_pointers"
+)
 _LANGUAGE = [
     "-x", "clcpp", "-cl-std=clc++2021", "-cl-single-precision-constant", "-cl-no-stdinc",
-    "-Xclang", "-cl-ext=+all,-cl_khr_fp64,-__opencl_c_fp64,+__cl_clang_bitfields,"
-    "+__cl_clang_variadic_functions,+__cl_clang_function_pointers",
+    "-Xclang", f"-cl-ext={_EXTENSIONS}",
     "-Wno-unknown-attributes", "-Wno-duplicate-decl-specifier", "-Wno-pedantic", "-Wno-psabi",
     "-D__METAL__=1", "-D__METAL_VERSION__=400", "-D__METAL_MACOS__=1", "-D__HAVE_BFLOAT__=1",
     "-ffp-contract=on",
@@ -34,7 +37,7 @@ _HOSTS = {
     "aarch64": ["--target=aarch64-linux-gnu"],
 }
 _HOST = [
-    "-g", "-gdwarf-4", "-fPIC",
+    "-g", "-gdwarf-4", "-fPIC", "-fvisibility=hidden",
     # Each operation on half and bfloat rounds, as on a GPU.
     "-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none",
     # Blocks and call sites stay in the order of the text: the executor takes the earliest address first where lanes

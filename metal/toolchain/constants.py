@@ -1,9 +1,9 @@
 """Declarations with the `constant` qualifier: function constants, what is derived from them, tables, plain values.
 
-    constant uint N [[function_constant(0)]];   a variable of the module, set by the driver for a pipeline
-    constant uint M = N * 2;                    an expression, evaluated where it is used
-    constant float T[4] = {...};                a table in __global, handed out as `constant`
-    constant constexpr uint K = 64;             an ordinary constant: its value matters, not its address
+constant uint N [[function_constant(0)]];   a variable of the module, set by the driver for a pipeline
+constant uint M = N * 2;                    an expression, evaluated where it is used
+constant float T[4] = {...};                a table in __global, handed out as `constant`
+constant constexpr uint K = 64;             an ordinary constant: its value matters, not its address
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def rewrite_constant(source: Source, position: int, scope: str, constants: Const
     if scope == "namespace":
         index = source.attributes(position, end + 1).get("function_constant")
         if index is not None:
-            return _function_constant(source, position, end, FunctionConstant(source[name], int(index), type_name), constants)
+            return _function_constant(
+                source, position, end, FunctionConstant(source[name], int(index), type_name), constants
+            )
         names = {constant.name for constant in constants.declared} | constants.derived
         if source[value] == "=" and names & set(source.words(value, end)):
             constants.derived.add(source[name])
@@ -90,13 +92,13 @@ def _function_constant(
     source: Source, position: int, end: int, constant: FunctionConstant, constants: Constants
 ) -> int:
     constants.declared.append(constant)
-    name = constant.name
+    name, index = constant.name, constant.index
     return _replace(
         source,
         position,
         end,
-        f'\nextern "C" {{ __global {constant.type} __msl_fc_{constant.index}; __global unsigned char __msl_fcd_{constant.index}; }}\n'
-        f"#define {name} __msl_fc_{constant.index}\n#define __msl_isdef_{name} __msl_fcd_{constant.index}\n",
+        f'\nextern "C" {{ __global {constant.type} __msl_fc_{index}; __global unsigned char __msl_fcd_{index}; }}\n'
+        f"#define {name} __msl_fc_{index}\n#define __msl_isdef_{name} __msl_fcd_{index}\n",
     )
 
 

@@ -1,10 +1,10 @@
 """The pass over expressions: what MSL writes and C++ for OpenCL lacks.
 
-    float4(a, b.xy, 1)   (half4)v   static_cast<T>(v)   vector constructors and conversions, also of dependent types
-    1.0h   1.0bf         literals of half and bfloat
-    atomic_uint          our own type (OpenCL's is another)
-    matmul2d_descriptor  a number: class-type template arguments need C++20
-    is_function_constant_defined(X)
+float4(a, b.xy, 1)   (half4)v   static_cast<T>(v)   vector constructors and conversions, also of dependent types
+1.0h   1.0bf         literals of half and bfloat
+atomic_uint          our own type (OpenCL's is another)
+matmul2d_descriptor  a number: class-type template arguments need C++20
+is_function_constant_defined(X)
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def _constructor_or_cast(source: Source, position: int, vectors: set[str], param
         and before == "("
         and (source[position] in vectors or source[position] == "vec")
         and _may_precede_cast(source, first - 2)
-        and (source.kind(opening + 1) in ("name", "number", "char") or source[opening + 1] in "( - + ~ ! * & ::".split())
+        and (
+            source.kind(opening + 1) in ("name", "number", "char") or source[opening + 1] in "( - + ~ ! * & ::".split()
+        )
     ):
         source[first - 1] = f"__castto<{type_name}>() ->* "
         source.remove(first, opening + 1)
@@ -101,6 +103,8 @@ def _is_constructor(source: Source, before: int, opening: int, types: set[str]) 
 
 
 def _may_precede_cast(source: Source, position: int) -> bool:
+    while position > 0 and not source[position]:  # removed with a cast before this one
+        position -= 1
     word = source[position]
     if source.is_name(position):
         return word in ("return", "else", "case", "do")

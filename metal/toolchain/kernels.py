@@ -1,8 +1,8 @@
 """The pass that finds kernels and their instantiations, and removes what only Metal's compiler reads of them.
 
-    [[kernel]] void f(...) { }                                    kernel f
-    template <typename T> kernel void g(...) { }
-    template [[host_name("g_half")]] kernel decltype(g<half>) g<half>;      instance g_half of g
+[[kernel]] void f(...) { }                                    kernel f
+template <typename T> kernel void g(...) { }
+template [[host_name("g_half")]] kernel decltype(g<half>) g<half>;      instance g_half of g
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From the rewritten text to PTX: clang's IR, a step over it, and the NVPTX backend.
 
-The step turns each threadgroup variable into a .shared global and [[threadgroup(n)]] memory into the external one, joins
-what clang splits off a kernel, and gives entry functions the names that a host asks for. The mathematics of CUDA
+The step turns each threadgroup variable into a .shared global and [[threadgroup(n)]] memory into the external one,
+joins what clang splits off a kernel, and gives entry functions the names that a host asks for. The mathematics of CUDA
 (libdevice) is linked in where a kernel uses it.
 """
 

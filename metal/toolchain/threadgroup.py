@@ -1,6 +1,6 @@
 """Threadgroup variables of a kernel: references into the threadgroup's memory, which the executor hands out by number.
 
-    threadgroup float t[32];   ->   __local float (&t)[32] = *(__local float (*)[32])__msl_tg(0, sizeof(float [32]));
+threadgroup float t[32];   ->   __local float (&t)[32] = *(__local float (*)[32])__msl_tg(0, sizeof(float [32]));
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The tokens of a preprocessed .metal text, and the view of them that the rewriting passes edit.
 
-Lexical only: `>>` is two tokens, because it may close two template lists; it knows brackets and template argument lists, not what a name means. Text from system headers (the
-compat library) is carried through as whole lines and never edited. A token keeps its file and line, so that every
-complaint and every line of the result points at the .metal file.
+Lexical only: it knows brackets and template argument lists, not what a name means; `>>` is two tokens, because it may
+close two lists. Text from system headers (the compat library) is carried through as whole lines and never edited. A
+token keeps its file and line, so that every complaint and every line of the result points at the .metal file.
 """
 
 from __future__ import annotations
@@ -159,23 +159,23 @@ class Source:
             depth += (self[i] == opening) - (self[i] == closing)
             if depth == 0:
                 return i
-        self.fail(position, f"no {closing!r} closes this {opening!r}")
+        return self.fail(position, f"no {closing!r} closes this {opening!r}")
 
     def close_angle(self, position: int) -> int:
-        """The position of the token that ends the template argument list opened by '<' at `position`; -1 where it is
+        """The position of the text that ends the template argument list opened by '<' at `position`; -1 where it is
         a comparison."""
         depth, i = 0, position
         while i < len(self):
-            token = self[i]
-            if token == "<":
+            text = self[i]
+            if text == "<":
                 depth += 1
-            elif token == ">":
+            elif text == ">":
                 depth -= 1
                 if depth == 0:
                     return i
-            elif token in ("(", "["):
+            elif text in ("(", "["):
                 i = self.close(i)
-            elif token in (";", "{", "}", "&&", "||", ")", "]"):
+            elif text in (";", "{", "}", "&&", "||", ")", "]"):
                 return -1
             i += 1
         return -1
@@ -195,11 +195,11 @@ class Source:
         """The parts of [first, end) between its commas, those inside brackets and template lists aside."""
         parts, start, depth, angles = [], first, 0, 0
         for i in range(first, end):
-            token = self[i]
-            depth += (token in _CLOSING) - (token in (")", "]", "}"))
+            text = self[i]
+            depth += (text in _CLOSING) - (text in (")", "]", "}"))
             if depth == 0:
-                angles += (token == "<") - (token == ">" and angles > 0)
-            if token == "," and depth == 0 and angles == 0:
+                angles += (text == "<") - (text == ">" and angles > 0)
+            if text == "," and depth == 0 and angles == 0:
                 parts.append((start, i))
                 start = i + 1
         return [(a, b) for a, b in [*parts, (start, end)] if b > a]

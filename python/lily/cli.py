@@ -14,11 +14,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import __version__, console
+from . import __version__, console, trace_command
+from .bench import command as bench_command
 from .console import Line, fail
 from .display import counted, size
 from .errors import LilyError
 from .gate import command as gate_command
+from .verify import command as verify_command
 
 if TYPE_CHECKING:
     from .stream import Piece
@@ -69,7 +71,16 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="lily", description="Runs Qwen3.6-35B-A3B on this machine.", allow_abbrev=False)
     top.add_argument("--version", action="version", version=f"lily {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_add_info, _add_generate, _add_repack, _add_synth, gate_command.add):
+    for add in (
+        _add_info,
+        _add_generate,
+        _add_repack,
+        _add_synth,
+        bench_command.add,
+        trace_command.add,
+        verify_command.add,
+        gate_command.add,
+    ):
         add(commands)
     return top
 

@@ -4,6 +4,7 @@ compiler that readies the kernels of `metal:host`.
 
 from __future__ import annotations
 
+import sys
 from typing import TypedDict
 
 from . import _ext, metal
@@ -25,9 +26,13 @@ def parse_device(device: str) -> DeviceArguments:
     """The arguments for a name. Raises DeviceError for a device that this build or machine lacks."""
     if not isinstance(device, str):
         raise InvalidInput(f"device is a {type(device).__name__}; expected a str such as 'auto' or 'cpu'.")
+    if device == "auto":
+        device = "metal" if sys.platform == "darwin" else "cpu"
     kind, _, detail = device.partition(":")
-    if device in ("auto", "cpu", "metal"):
-        return {"device": device, "isa": "", "kernels": []}
+    if device == "cpu":
+        return {"device": "cpu", "isa": "", "kernels": []}
+    if device == "metal":
+        return {"device": "metal", "isa": "", "kernels": [str(path) for path in metal.apple_kernels()]}
     if kind == "cpu" and detail in _ext.instruction_sets():
         return {"device": "cpu", "isa": detail, "kernels": []}
     if kind == "metal":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +25,7 @@ from .arguments import Tokens, callback, count, token_array
 from .checkpoint import Checkpoint, open_checkpoint
 from .device import parse_device
 from .display import size, table
-from .errors import ContextOverflow, InvalidInput, LilyError
+from .errors import ContextOverflow, DeviceError, InvalidInput, LilyError
 from .sampling import GREEDY, Sampling, checkpoint_sampling
 from .scores import Scores
 from .session import PrefillResult, Session, SessionStats
@@ -75,8 +76,8 @@ class Engine:
     ) -> Engine:
         """Opens the checkpoint in a folder, or in a repository of the hub (downloaded once), and readies the device.
 
-        device        "auto", "cpu" or "metal"; "cpu:avx2" forces one instruction set; "metal:host" runs the Metal kernels
-                      on the CPU, slowly, for tests
+        device        "auto", "cpu" or "metal"; "cpu:avx2" forces one instruction set; "metal:host" runs the kernels
+                      of Metal on the CPU, slowly, for tests
         max_context   tokens a session can hold; every session reserves its memory for all of them
         threads       None is one for each CPU this process may use (affinity and cgroup quota)
         revision      of a repository; None is the pinned one
@@ -87,7 +88,7 @@ class Engine:
         """
         arguments = parse_device(device)
         context = count(max_context, "max_context", 2**31 - 1)
-        workers = 0 if threads is None else count(threads, "threads", 4096)
+        workers = 0 if threads is None else count(threads, "threads", _ext.MAX_THREADS)
         callback(progress, "progress")
         start = time.perf_counter()
         checkpoint = open_checkpoint(hub.locate(path_or_repo, revision, offline, progress))
@@ -113,18 +114,23 @@ class Engine:
 
         `progress` is called with the tokens done and in all, after each chunk. Raises ContextOverflow before any work,
         Cancelled (session.cancel(); whole chunks that were read stay read), NumericalError, InvalidInput."""
+        return self.read(session, tokens, progress, claim=None)
+
+    def read(self, session: Session, tokens: Tokens, progress: Progress | None, *, claim: int | None) -> PrefillResult:
+        """What prefill and stream are made of; refused if somebody else has claimed the session since `claim`."""
         self._ready(session)
         callback(progress, "progress")
         ids = token_array(tokens, self.vocab)
         before = session.position
         start = time.perf_counter()
         try:
-            self._inner.prefill(session.native, ids, progress)
+            self._inner.prefill(session.native, ids, progress, claim)
         finally:
             seconds = time.perf_counter() - start
-            session.stats = SessionStats(
-                cached_tokens=before, prefill_tokens=session.position - before, prefill_seconds=seconds
-            )
+            with suppress(LilyError):  # `progress` may have closed the session, and what it raised comes first
+                session.stats = SessionStats(
+                    cached_tokens=before, prefill_tokens=session.position - before, prefill_seconds=seconds
+                )
         return PrefillResult(session.logits(), session.stats.prefill_tokens, before, seconds)
 
     def decode(self, session: Session, max_tokens: int = 64, sampling: Sampling = GREEDY) -> Iterator[int]:
@@ -132,8 +138,15 @@ class Engine:
 
         A token is fed when the next one is asked for: until then it is session.pending. The stop id is not yielded but
         is pending too, so that a chat which goes on does so after it, and so does another decode. The iterator may be
-        left at any time; the session stays usable. Raises InvalidInput for a session that has read nothing,
-        ContextOverflow when the session is full, Cancelled, NumericalError."""
+        left at any time; the session stays usable.
+
+        A session has one writer, the latest: once another decode or stream begins on it, or it is reset or restored,
+        the iterator raises InvalidInput and feeds nothing, because its text would go on in a timeline of somebody
+        else's. To write several continuations side by side, fork() the session. A prefill changes nothing: the
+        iterator goes on after what was read.
+
+        Raises InvalidInput too for a session that has read nothing, ContextOverflow when the session is full,
+        Cancelled, NumericalError."""
         self._ready(session)
         limit = count(max_tokens, "max_tokens", 2**31 - 1)
         sampler = _sampling(sampling).sampler(self.vocab)
@@ -141,15 +154,18 @@ class Engine:
             raise InvalidInput(
                 "the session is empty, so nothing can follow; engine.prefill(session, tokens) comes first."
             )
-        return self._tokens(session, sampler, limit)
+        return self._tokens(self.steps(session, sampler, limit, claim=session.native.claim()))
 
-    def steps(self, session: Session, sampler: _ext.Sampler, limit: int) -> Generator[int, None, None]:
-        """`limit` tokens, stop ids among them: what decode and stream are made of."""
+    def steps(
+        self, session: Session, sampler: _ext.Sampler, limit: int, *, claim: int | None = None
+    ) -> Generator[int, None, None]:
+        """`limit` tokens, stop ids among them: what decode and stream are made of. With a claim, refused once somebody
+        else has claimed the session."""
         feeds = session.pending is not None
         for _ in range(limit):
             self._ready(session)
             start = time.perf_counter()
-            token: int = self._inner.step(session.native, sampler)
+            token: int = self._inner.step(session.native, sampler, claim)
             if feeds:
                 stats = session.stats
                 session.stats = replace(
@@ -160,8 +176,8 @@ class Engine:
             feeds = True
             yield token
 
-    def _tokens(self, session: Session, sampler: _ext.Sampler, limit: int) -> Generator[int, None, None]:
-        for token in self.steps(session, sampler, limit):
+    def _tokens(self, steps: Iterator[int]) -> Generator[int, None, None]:
+        for token in steps:
             if token in self.stop_ids:
                 return
             yield token
@@ -196,7 +212,9 @@ class Engine:
         sampling    None is engine.default_sampling
         stop        strings that end the text and are cut from it
         session     None is one of its own. Given one whose tokens begin the prompt, only the rest is read; otherwise it
-                    is emptied and read from the start, and stats.cache_miss says why
+                    is emptied and read from the start, and stats.cache_miss says why. A session has one writer: from
+                    its first piece on the stream is it, until another decode or stream begins on the session or it is
+                    reset or restored; then the next piece raises InvalidInput and nothing is fed
         thinking    for messages: passes enable_thinking to the template
 
         Arguments are checked at once, before the first piece is asked for. Raises ContextOverflow if prompt +
@@ -278,8 +296,8 @@ class Engine:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes by use: weights_mapped (file pages, shared and reclaimable), weights_copied (of them, to the device, which
-        could not read them where they lie), weights_converted, scratch, sessions."""
+        """Bytes by use: weights_mapped (file pages, shared and reclaimable), weights_copied (of them, to a device that
+        cannot read them where they lie), weights_converted, scratch, sessions."""
         return self._inner.memory()
 
     def close(self) -> None:
@@ -302,11 +320,15 @@ class Engine:
         return f"<lily.Engine {self.checkpoint.name} {state}>"
 
     def _repr_html_(self) -> str:
-        if self._closed:
-            return table(f"lily: {self.checkpoint.name}", {"state": "closed"})
-        memory = {name.replace("_", " "): size(count) for name, count in self.memory.items()}
+        title = f"lily: {self.checkpoint.name}"
+        try:
+            memory = {name.replace("_", " "): size(count) for name, count in self.memory.items()}
+        except DeviceError:
+            return table(title, {"state": "loaded before fork(), usable in the parent process only"})
+        except InvalidInput:
+            return table(title, {"state": "closed"})
         facts = self.checkpoint.describe()
-        return table(f"lily: {self.checkpoint.name}", {
+        return table(title, {
             "checkpoint": facts["path"],
             "parameters": f"{facts['parameters']:,}, of which {facts['active_parameters']:,} work on a token",
             "device": self.device,

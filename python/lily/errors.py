@@ -56,6 +56,10 @@ class DeviceError(LilyError):
     """The device, its driver or the compiled extension cannot do what was asked (also: use after fork)."""
 
 
+class Disturbed(LilyError):
+    """A measurement that would be worth nothing, because other programs used the machine while it ran."""
+
+
 class HubError(LilyError):
     """A repository of the Hugging Face hub could not be found, reached or stored."""
 

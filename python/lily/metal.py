@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from .errors import DeviceError
 
 _FLAVOURS = ("host", "check", "ptx")
 _PACKAGE = "lily._metal.toolchain"
+_INCLUDE = re.compile(r'^#include "([^"]+)".*\n', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,37 @@ def kernels(flavour: str = "host") -> Kernels:
     """The kernels compiled for the CPU ("host"), for the CPU with the checker of races and bounds ("check"), or for
     NVIDIA GPUs ("ptx"). Compiles what is not in the cache yet. Raises DeviceError where there is no compiler."""
     return compiled(sources(), flavour)
+
+
+def apple_kernels() -> tuple[Path, ...]:
+    """What Apple's driver loads: the library that was compiled when lily was built, or, where there was no compiler for
+    it, the text of each .metal file, which the driver compiles."""
+    library = home() / "lily.metallib"
+    if library.exists():
+        return (library,)
+    folder = cache_folder() / _digest(sources(), "text")
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = []
+    for source in sources():
+        texts.append(folder / source.name)
+        if not texts[-1].exists():
+            partial = texts[-1].with_suffix(f".{os.getpid()}")
+            partial.write_text(whole_text(source), encoding="utf-8")
+            partial.replace(texts[-1])
+    return tuple(texts)
+
+
+def whole_text(source: Path) -> str:
+    """A .metal file with the headers beside it in place of their first #include, for a compiler that gets one text."""
+    seen: set[Path] = set()
+
+    def text(path: Path) -> str:
+        if path in seen:
+            return ""
+        seen.add(path)
+        return _INCLUDE.sub(lambda match: text(path.parent / match[1]), path.read_text(encoding="utf-8"))
+
+    return text(source).replace("#pragma once\n", "")
 
 
 def sources() -> tuple[Path, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .display import size, table
-from .errors import InvalidInput
+from .errors import DeviceError, InvalidInput
 
 if TYPE_CHECKING:
     from . import _ext
@@ -82,7 +82,9 @@ class SessionStats:
 class Session:
     """A timeline of one engine; made by Engine.session(). Has close() and is a context manager.
 
-    One call at a time changes a session: calls from several threads are safe, but their tokens land in one timeline.
+    One call at a time changes a session: calls from several threads are safe, but their tokens land in one timeline. It
+    has one writer: a decode or stream that is left open raises InvalidInput once another one begins on the session, or
+    after reset() or restore(), instead of going on in a timeline that is not its own.
     """
 
     def __init__(self, engine: Engine, inner: _ext.Session) -> None:
@@ -142,7 +144,13 @@ class Session:
         return self.native.snapshot()
 
     def restore(self, snapshot: _ext.Snapshot) -> None:
-        """Makes this timeline what it was at `snapshot`, which may come from any session of the same engine."""
+        """Makes this timeline what it was at `snapshot`, which may come from any session of the same engine.
+
+        Raises InvalidInput for what is no snapshot, or is one of another engine."""
+        from ._ext import Snapshot
+
+        if not isinstance(snapshot, Snapshot):
+            raise InvalidInput(f"snapshot is a {type(snapshot).__name__}; session.snapshot() makes one.")
         self.native.restore(snapshot)
 
     def fork(self) -> Session:
@@ -190,7 +198,11 @@ class Session:
         self.close()
 
     def __repr__(self) -> str:
-        if self._closed:
+        try:
+            token = self.pending
+            pending = "" if token is None else f", token {token} pending"
+            return f"<lily.Session {self.position} of {self.capacity} tokens{pending}, {size(self.memory)}>"
+        except DeviceError:
+            return "<lily.Session made before fork(), usable in the parent process only>"
+        except InvalidInput:  # also closed by another thread just now, or with its engine
             return "<lily.Session closed>"
-        pending = "" if self.pending is None else f", token {self.pending} pending"
-        return f"<lily.Session {self.position} of {self.capacity} tokens{pending}, {size(self.memory)}>"

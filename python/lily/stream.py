@@ -166,11 +166,11 @@ class Run:
             yield from self._pieces(session)
 
     def _pieces(self, session: Session) -> Generator[Piece, None, None]:
-        self._read(session)
+        claim = self._read(session)
         text = self._engine.tokenizer.stream()
         generated = 0
         stopped_by: str | int | None = None
-        for token in self._engine.steps(session, self._sampler, self._max_tokens):
+        for token in self._engine.steps(session, self._sampler, self._max_tokens, claim=claim):
             if token in self._engine.stop_ids:
                 stopped_by = token
                 break
@@ -189,17 +189,20 @@ class Run:
         )
         yield Piece(rest, (), "length" if stopped_by is None else "stop", stats)
 
-    def _read(self, session: Session) -> None:
-        """Brings the session to the end of the prompt, from where it stands if the prompt continues it."""
+    def _read(self, session: Session) -> int:
+        """Brings the session to the end of the prompt, from where it stands if the prompt continues it, and claims it
+        first: whoever else begins in the meantime ends this run, instead of both reading into one timeline."""
+        claim = session.native.claim()
         miss = session.reuse(self._prompt)
         if miss is not None:
-            session.reset()
+            claim = session.native.reset()
         held = session.position + (session.pending is not None)
         if held < len(self._prompt):
-            self._engine.prefill(session, self._prompt[held:], progress=self._progress)
+            self._engine.read(session, self._prompt[held:], self._progress, claim=claim)
         else:  # the prompt is exactly what the session holds: the first step goes on from there
             session.stats = SessionStats(cached_tokens=session.position)
         session.stats = replace(session.stats, cache_miss=miss)
+        return claim
 
 
 def collect(pieces: Iterable[Piece]) -> Generation:

@@ -102,6 +102,16 @@ def write_checkpoint(
     return out
 
 
+def layout(shape: Architecture, bits: int = 4) -> tuple[list[tuple[str, int, int, str, list[int]]], int]:
+    """Where the tensors of a checkpoint of `shape` would lie in one aligned file: name, file 0, offset, dtype and shape
+    of each, and the bytes of the file. Nothing is drawn."""
+    place, placed = 0, []
+    for tensor in _tensors(shape, 0, bits):
+        placed.append((tensor.name, 0, place, tensor.dtype, list(tensor.shape)))
+        place += -(-tensor.nbytes // 256) * 256
+    return placed, place
+
+
 def _write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=4), encoding="utf-8")
 

@@ -15,7 +15,8 @@
 
 namespace lily {
 
-// Memory of a backend. Opaque: the host reaches it through Backend::read and Backend::write only.
+// Memory of a backend. Opaque: the host reaches it through Backend::read and Backend::write only. It may be let go of
+// while committed work still uses it: the backend keeps it as long as that takes.
 class Buffer {
   public:
     explicit Buffer(std::size_t bytes) : bytes_(bytes) {}
@@ -156,6 +157,9 @@ struct Limits {
     std::int64_t labels = 0; // of classify
 };
 
+// Threads that a backend may be asked for.
+inline constexpr int kMaxThreads = 1024;
+
 class Backend {
   public:
     virtual ~Backend() = default;
@@ -171,13 +175,16 @@ class Backend {
     virtual Mapping map(std::span<const std::byte> memory, std::span<const Extent> tensors) = 0;
     // Zeroed memory; throws Error(out_of_memory) with the sizes.
     virtual std::unique_ptr<Buffer> allocate(std::size_t bytes) = 0;
-    // Host access. Only outside begin..wait; offsets in bytes; ranges are checked.
+    // Host access. Only to bytes that no work under way writes or, for write, reads; offsets in bytes; ranges are checked.
     virtual void read(const Buffer &from, std::size_t offset, std::span<std::byte> to) = 0;
     virtual void write(Buffer &to, std::size_t offset, std::span<const std::byte> from) = 0;
 
-    virtual void begin() = 0; // drops work that was begun and, because something threw, never committed
-    virtual void commit() = 0;
-    virtual void wait() = 0;
+    virtual void begin() = 0;  // drops work that was begun and, because something threw, never committed
+    virtual void commit() = 0; // work runs in the order of its commits
+    // Until at most `left` of the newest commits are still at work. Throws Error(device) for one that failed.
+    virtual void wait(std::size_t left) = 0;
+    // Whether commit returns before the work is done: then it pays to commit the next piece before waiting for this one.
+    virtual bool asynchronous() const = 0;
 
     // ids: i32 [rows]; x: bf16 [rows, hidden], written.
     virtual void embed(const EmbedWeights &weights, const Tensor &ids, const Tensor &x) = 0;
@@ -198,8 +205,9 @@ class Backend {
     // logits: f32 [rows, labels], sensitivity: f32 [windows]; x and starts as in bidirectional, x is not changed.
     virtual void classify(const ClassifyWeights &weights, const Tensor &x, const Tensor &starts, const Tensor &logits,
                           const Tensor &sensitivity) = 0;
-    // logits: f32 [rows, vocab] of x bf16 [rows, hidden]; x is not changed.
-    virtual void head(const HeadWeights &weights, const Tensor &x, const Tensor &logits) = 0;
+    // logits: f32 [rows, vocab] of x bf16 [rows, hidden]; x is not changed. token: nothing, or with one row i32 [1], the
+    // first id of the largest logit: what the next step may read without the host.
+    virtual void head(const HeadWeights &weights, const Tensor &x, const Tensor &logits, const Tensor &token) = 0;
 
     // The two private words of every backend, here so that they too can be compared with a reference; no graph calls them.
     // x, y: bf16 [rows, cols], weight: f32 [cols].

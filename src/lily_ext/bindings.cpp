@@ -1,4 +1,4 @@
-// The module lily._ext: Python's door to the engine, and the only file that includes nanobind. It checks and converts
+// The module lily._ext: Python's door to the engine. Only its files (bindings.h, probe_bindings.cpp) include nanobind. It checks and converts
 // arguments, lets go of the GIL before anything takes a lock, and turns Error into the classes of lily.errors.
 
 #include <exception>
@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <system_error>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -21,39 +22,25 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "bindings.h"
 #include "decoder.h"
 #include "encoder.h"
 #include "engine.h"
 #include "error.h"
-#include "probe.h"
 #include "sampler.h"
 #include "session.h"
 #include "viterbi.h"
 #include "weights.h"
 
-namespace nb = nanobind;
-using namespace nb::literals;
-
 namespace lily {
 
 namespace {
 
-using Array = nb::ndarray<nb::ro, nb::device::cpu>;
-using Release = nb::call_guard<nb::gil_scoped_release>;
-template <typename T> using Numpy = nb::ndarray<nb::numpy, T>;
-
-// Arguments by the types that the stub shows. Arrays come in as any object: array_of says what is wrong with one.
-template <typename T> using ArrayArgument = nb::typed<nb::object, Numpy<T>>;
-using Ids = ArrayArgument<std::int32_t>;
-using Halves = ArrayArgument<std::uint16_t>;
-using Floats = ArrayArgument<float>;
-using Dict = nb::typed<nb::dict, nb::str, nb::any>;
+using Claim = std::optional<std::uint64_t>;
 using Progress = std::optional<nb::typed<nb::callable, nb::object(std::int64_t, std::int64_t)>>;
 using Record = std::tuple<std::string, std::int64_t, std::int64_t, std::string, std::vector<std::int64_t>>;
 using Arrays = nb::typed<nb::sequence, Numpy<std::uint8_t>>;
 using Records = nb::typed<nb::sequence, Record>;
-
-[[noreturn]] void refuse(const std::string &message) { throw Error(ErrorKind::invalid_input, message); }
 
 // ---- errors
 
@@ -96,69 +83,21 @@ void translate(const std::exception_ptr &thrown, void *) {
         set_error(overflow.kind(), overflow.what(), overflow.needed(), overflow.limit());
     } catch (const Error &error) {
         set_error(error.kind(), error.what());
+    } catch (const std::system_error &error) {
+        const std::string message = std::string("the system refused a lock or a thread (") + error.what() +
+                                    "); ask for fewer threads, or raise the limits of this process (ulimit -u, "
+                                    "ulimit -v)";
+        set_error(ErrorKind::device, message.c_str());
     } catch (const std::bad_alloc &) {
         set_error(ErrorKind::out_of_memory, "the system gave no more memory; close sessions, lower max_context or top, "
-                                            "or end other programs");
+                                            "end other programs, or raise a limit of this process (ulimit -v)");
     }
-}
-
-// ---- arrays in and out
-
-struct Element {
-    nb::dlpack::dtype type;
-    const char *name;
-    DType dtype;
-};
-
-const Element kElements[] = {
-    {nb::dtype<std::uint16_t>(), "uint16", DType::bf16},
-    {nb::dtype<float>(), "float32", DType::f32},
-    {nb::dtype<std::int32_t>(), "int32", DType::i32},
-    {nb::dtype<std::uint32_t>(), "uint32", DType::u32},
-};
-
-Array array_of(nb::handle object, const std::string &name) {
-    Array array;
-    if (!nb::try_cast<Array>(object, array, false)) {
-        refuse(name + " is a " + nb::cast<std::string>(object.type().attr("__name__")) +
-               ", expected a numpy array in host memory");
-    }
-    std::int64_t stride = 1;
-    for (std::size_t i = array.ndim(); i-- > 0;) {
-        if (array.size() > 0 && array.shape(i) > 1 && array.stride(i) != stride) {
-            refuse(name + " is not contiguous in memory, expected C order; pass it through numpy.ascontiguousarray");
-        }
-        stride *= static_cast<std::int64_t>(array.shape(i));
-    }
-    return array;
-}
-
-template <typename T> std::span<const T> span_of(const Array &array, const char *name, const char *dtype) {
-    if (array.ndim() != 1 || array.dtype() != nb::dtype<T>()) {
-        refuse(std::string(name) + " has " + std::to_string(array.ndim()) + " dimensions and " +
-               std::to_string(array.itemsize()) + " bytes an element, expected one dimension of " + dtype);
-    }
-    return {static_cast<const T *>(array.data()), array.size()};
 }
 
 std::vector<std::int32_t> ids_of(nb::handle object) {
     const Array array = array_of(object, "tokens");
     const std::span<const std::int32_t> ids = span_of<std::int32_t>(array, "tokens", "int32");
     return {ids.begin(), ids.end()};
-}
-
-template <typename T> Numpy<T> numpy_of(std::vector<T> &&values, std::initializer_list<std::size_t> shape) {
-    auto owned = std::make_unique<std::vector<T>>(std::move(values));
-    T *data = owned->data();
-    nb::capsule owner(owned.get(), [](void *memory) noexcept { delete static_cast<std::vector<T> *>(memory); });
-    static_cast<void>(owned.release());
-    return Numpy<T>(data, shape, owner);
-}
-
-// Runs work without the GIL, because it waits for a lock or computes.
-template <typename Work> auto unlocked(const Work &work) {
-    const nb::gil_scoped_release release;
-    return work();
 }
 
 // Signals and progress, between chunks. An exception of the callback, or KeyboardInterrupt, ends the call.
@@ -175,19 +114,6 @@ Engine::Between between(const Progress &progress) {
 }
 
 // ---- weights and config
-
-std::map<std::string, double> numbers_of(const nb::dict &dict) {
-    std::map<std::string, double> numbers;
-    for (const auto &[key, value] : dict) {
-        double number = 0;
-        if (!nb::isinstance<nb::str>(key) || !nb::try_cast<double>(value, number)) {
-            refuse("the config has " + nb::cast<std::string>(nb::repr(key)) + " = " +
-                   nb::cast<std::string>(nb::repr(value)) + ", expected names with numbers");
-        }
-        numbers[nb::cast<std::string>(key)] = number;
-    }
-    return numbers;
-}
 
 WeightRecord record_of(nb::handle entry, std::size_t index) {
     static const std::map<std::string, DType> dtypes{{"U32", DType::u32}, {"BF16", DType::bf16}, {"F32", DType::f32}};
@@ -249,172 +175,6 @@ void make_sampler(Sampler *self, double temperature, std::int64_t top_k, double 
                         std::move(logit_bias), number});
 }
 
-// ---- probe
-
-// Views of the caller's arrays, kept alive for one call.
-class HostReader {
-  public:
-    HostArray array(nb::handle object, const std::string &name) {
-        const Array &array = kept_.emplace_back(array_of(object, name));
-        HostArray host{{static_cast<const std::byte *>(array.data()), array.nbytes()}, DType::f32, {}};
-        const char *type = nullptr;
-        for (const Element &element : kElements) {
-            if (array.dtype() == element.type) {
-                host.dtype = element.dtype;
-                type = element.name;
-            }
-        }
-        if (type == nullptr) {
-            refuse(name + " has " + std::to_string(array.itemsize()) +
-                   " bytes an element of another kind, expected uint16 (bf16), float32, int32 or uint32");
-        }
-        for (std::size_t i = 0; i < array.ndim(); ++i) {
-            host.shape.push_back(static_cast<std::int64_t>(array.shape(i)));
-        }
-        return host;
-    }
-
-    HostMatrix matrix(const nb::dict &dict, const std::string &name) {
-        HostMatrix matrix;
-        for (const auto &[key, value] : dict) {
-            const auto field = nb::cast<std::string>(key);
-            if (field == "packing") {
-                matrix.packing = nb::cast<std::string>(value);
-            } else if (field == "codes" || field == "scales" || field == "biases") {
-                HostArray &part = field == "codes" ? matrix.codes : (field == "scales" ? matrix.scales : matrix.biases);
-                part = array(value, name + " " + field);
-            } else {
-                refuse(name + " has an unknown part '" + field + "', expected packing, codes, scales and biases");
-            }
-        }
-        return matrix;
-    }
-
-    HostFields fields(const nb::dict &dict) {
-        HostFields fields;
-        for (const auto &[key, value] : dict) {
-            const auto name = nb::cast<std::string>(key);
-            double number = 0;
-            if (nb::isinstance<nb::dict>(value)) {
-                fields[name] = matrix(nb::borrow<nb::dict>(value), name);
-            } else if (nb::try_cast<double>(value, number)) {
-                fields[name] = number;
-            } else {
-                fields[name] = array(value, name);
-            }
-        }
-        return fields;
-    }
-
-  private:
-    std::vector<Array> kept_;
-};
-
-template <typename T> Numpy<T> numpy_of(HostResult &&result) {
-    auto owned = std::make_unique<std::vector<std::byte>>(std::move(result.bytes));
-    void *data = owned->data();
-    nb::capsule owner(owned.get(), [](void *memory) noexcept { delete static_cast<std::vector<std::byte> *>(memory); });
-    static_cast<void>(owned.release());
-    const std::vector<std::size_t> shape(result.shape.begin(), result.shape.end());
-    return Numpy<T>(data, shape.size(), shape.data(), owner);
-}
-
-template <typename A, typename B, typename C> auto numpy_of(std::tuple<HostResult, HostResult, HostResult> &&results) {
-    auto &[x, first, second] = results;
-    return std::tuple(numpy_of<A>(std::move(x)), numpy_of<B>(std::move(first)), numpy_of<C>(std::move(second)));
-}
-
-// The GIL stays held: a probe belongs to one test, and its device to one call at a time.
-void bind_probe(nb::module_ &module) {
-    nb::class_<Probe>(module, "Probe", "One sublayer on host arrays; bf16 travels as uint16.")
-        .def(
-            "__init__",
-            [](Probe *self, std::string device, std::string isa, int threads, std::vector<std::string> kernels) {
-                new (self) Probe(open_device({std::move(device), std::move(isa), threads, std::move(kernels)}));
-            },
-            "device"_a, "isa"_a = "", "threads"_a = 0, "kernels"_a = nb::list())
-        .def(
-            "norm",
-            [](Probe &probe, Halves x, Floats weight, float eps) {
-                HostReader reader;
-                return numpy_of<std::uint16_t>(probe.norm(reader.array(x, "x"), reader.array(weight, "weight"), eps));
-            },
-            "x"_a, "weight"_a, "eps"_a)
-        .def(
-            "matmul",
-            [](Probe &probe, Halves x, Dict matrix, std::int64_t expert) {
-                HostReader reader;
-                return numpy_of<float>(probe.matmul(reader.array(x, "x"), reader.matrix(matrix, "matrix"), expert));
-            },
-            "x"_a, "matrix"_a, "expert"_a = 0)
-        .def(
-            "embed",
-            [](Probe &probe, Dict table, Ids ids) {
-                HostReader reader;
-                return numpy_of<std::uint16_t>(probe.embed(reader.matrix(table, "table"), reader.array(ids, "ids")));
-            },
-            "table"_a, "ids"_a)
-        .def(
-            "attention",
-            [](Probe &probe, Dict shape, Dict weights, Halves x, Halves keys, Halves values, std::int64_t position) {
-                HostReader reader;
-                return numpy_of<std::uint16_t, std::uint16_t, std::uint16_t>(
-                    probe.attention(reader.fields(shape), reader.fields(weights), reader.array(x, "x"),
-                                    reader.array(keys, "keys"), reader.array(values, "values"), position));
-            },
-            "shape"_a, "weights"_a, "x"_a, "keys"_a, "values"_a, "position"_a)
-        .def(
-            "gated_delta",
-            [](Probe &probe, Dict shape, Dict weights, Halves x, Floats state, Halves window, std::int64_t position) {
-                HostReader reader;
-                return numpy_of<std::uint16_t, float, std::uint16_t>(
-                    probe.gated_delta(reader.fields(shape), reader.fields(weights), reader.array(x, "x"),
-                                      reader.array(state, "state"), reader.array(window, "window"), position));
-            },
-            "shape"_a, "weights"_a, "x"_a, "state"_a, "window"_a, "position"_a)
-        .def(
-            "moe",
-            [](Probe &probe, Dict shape, Dict weights, Halves x) {
-                HostReader reader;
-                return numpy_of<std::uint16_t>(
-                    probe.moe(reader.fields(shape), reader.fields(weights), reader.array(x, "x")));
-            },
-            "shape"_a, "weights"_a, "x"_a)
-        .def(
-            "bidirectional",
-            [](Probe &probe, Dict shape, Dict weights, Floats turns, Halves x, Ids starts) {
-                HostReader reader;
-                return numpy_of<std::uint16_t>(probe.bidirectional(reader.fields(shape), reader.fields(weights),
-                                                                   reader.array(turns, "turns"), reader.array(x, "x"),
-                                                                   reader.array(starts, "starts")));
-            },
-            "shape"_a, "weights"_a, "turns"_a, "x"_a, "starts"_a)
-        .def(
-            "mlp",
-            [](Probe &probe, Dict shape, Dict weights, Halves x) {
-                HostReader reader;
-                return numpy_of<std::uint16_t>(
-                    probe.mlp(reader.fields(shape), reader.fields(weights), reader.array(x, "x")));
-            },
-            "shape"_a, "weights"_a, "x"_a)
-        .def(
-            "classify",
-            [](Probe &probe, Dict weights, float eps, Halves x, Ids starts) {
-                HostReader reader;
-                auto [logits, scores] =
-                    probe.classify(reader.fields(weights), eps, reader.array(x, "x"), reader.array(starts, "starts"));
-                return std::tuple(numpy_of<float>(std::move(logits)), numpy_of<float>(std::move(scores)));
-            },
-            "weights"_a, "eps"_a, "x"_a, "starts"_a)
-        .def(
-            "head",
-            [](Probe &probe, Dict weights, float eps, Halves x) {
-                HostReader reader;
-                return numpy_of<float>(probe.head(reader.fields(weights), eps, reader.array(x, "x")));
-            },
-            "weights"_a, "eps"_a, "x"_a);
-}
-
 void bind_session(nb::module_ &module) {
     nb::class_<Snapshot>(module, "Snapshot", "A copy of a session, for any session of the same engine.")
         .def_prop_ro("position", &Snapshot::position)
@@ -440,6 +200,7 @@ void bind_session(nb::module_ &module) {
                  return numpy_of(std::move(logits), {count});
              })
         .def("cancel", &Session::cancel, "wanted"_a = true)
+        .def("claim", &Session::claim, Release())
         .def("close", &Session::close, Release())
         .def("snapshot", &Session::snapshot, Release())
         .def("restore", &Session::restore, "snapshot"_a, Release())
@@ -466,7 +227,7 @@ void bind_engine(nb::module_ &module) {
             "logits"_a);
 
     nb::class_<Engine>(module, "Engine", "One model on one device.")
-        .def("__init__", &make_engine, "weights"_a, "config"_a, nb::kw_only(), "device"_a = "auto", "isa"_a = "",
+        .def("__init__", &make_engine, "weights"_a, "config"_a, nb::kw_only(), "device"_a = "cpu", "isa"_a = "",
              "threads"_a = 0, "kernels"_a = nb::list(), "max_context"_a, "chunk"_a)
         .def_prop_ro("device_name", &Engine::device_name)
         .def_prop_ro("isa", &Engine::isa)
@@ -486,12 +247,12 @@ void bind_engine(nb::module_ &module) {
         .def("session", &Engine::session, Release())
         .def(
             "prefill",
-            [](Engine &engine, Session &session, Ids tokens, Progress progress) {
+            [](Engine &engine, Session &session, Ids tokens, Progress progress, Claim claim) {
                 const std::vector<std::int32_t> ids = ids_of(tokens);
-                unlocked([&] { engine.prefill(session, ids, between(progress)); });
+                unlocked([&] { engine.prefill(session, ids, between(progress), claim); });
             },
-            "session"_a, "tokens"_a, "progress"_a = nb::none())
-        .def("step", &Engine::step, "session"_a, "sampler"_a, Release())
+            "session"_a, "tokens"_a, "progress"_a = nb::none(), "claim"_a = nb::none())
+        .def("step", &Engine::step, "session"_a, "sampler"_a, "claim"_a = nb::none(), Release())
         .def(
             "forward",
             [](Engine &engine, Ids tokens, Progress progress) {
@@ -532,7 +293,7 @@ Numpy<std::int32_t> tags_of(std::vector<std::int32_t> &&tags) {
 
 void bind_encoder(nb::module_ &module) {
     nb::class_<Encoder>(module, "Encoder", "A bidirectional tagger on one device.")
-        .def("__init__", &make_encoder, "weights"_a, "config"_a, nb::kw_only(), "device"_a = "auto", "isa"_a = "",
+        .def("__init__", &make_encoder, "weights"_a, "config"_a, nb::kw_only(), "device"_a = "cpu", "isa"_a = "",
              "threads"_a = 0, "kernels"_a = nb::list(), "max_rows"_a)
         .def_prop_ro("device_name", &Encoder::device_name)
         .def_prop_ro("max_rows", &Encoder::max_rows)
@@ -584,11 +345,16 @@ void bind_encoder(nb::module_ &module) {
 
 NB_MODULE(_ext, module) {
     module.doc() = "The compiled part of lily. Private: use the classes of lily.";
-    nb::register_exception_translator(lily::translate);
+    nanobind::register_exception_translator(lily::translate);
+    // What is alive when Python ends is no leak: a forked child leaves the objects of its parent alone, and programs
+    // exit in the middle of a decode. nanobind would list them on stderr.
+    nanobind::set_leak_warnings(false);
+    module.attr("MAX_THREADS") = lily::kMaxThreads;
     module.def("instruction_sets", &lily::instruction_sets, "Instruction sets that this machine can run, best first.");
     module.def("usable_cpus", &lily::usable_cpus, "Processors that this process may use.");
     lily::bind_session(module);
     lily::bind_engine(module);
     lily::bind_encoder(module);
     lily::bind_probe(module);
+    lily::bind_trace(module);
 }

@@ -242,7 +242,8 @@ std::int64_t Contract::classify(const ClassifyWeights &weights, const Tensor &x,
     return rows;
 }
 
-std::int64_t Contract::head(const HeadWeights &weights, const Tensor &x, const Tensor &logits) const {
+std::int64_t Contract::head(const HeadWeights &weights, const Tensor &x, const Tensor &logits,
+                            const Tensor &token) const {
     const std::int64_t rows = x.dims[0];
     if (x.rank != 2 || rows < 1 || rows > limits_.head_rows) {
         refuse("head: x is " + shape_text(x) + ", expected 1 to " + std::to_string(limits_.head_rows) + " rows");
@@ -251,6 +252,9 @@ std::int64_t Contract::head(const HeadWeights &weights, const Tensor &x, const T
     require("head: table", weights.table, 1, weights.table.rows, weights.table.cols);
     require("head: x", x, DType::bf16, {rows, weights.table.cols});
     require("head: logits", logits, DType::f32, {rows, weights.table.rows});
+    if (token.buffer != nullptr) {
+        require("head: token, of one row,", token, DType::i32, {rows == 1 ? 1 : 0});
+    }
     return rows;
 }
 

@@ -31,7 +31,7 @@ class Contract {
     std::int64_t mlp(const MlpShape &shape, const MlpWeights &weights, const Tensor &x) const;
     std::int64_t classify(const ClassifyWeights &weights, const Tensor &x, const Tensor &starts, const Tensor &logits,
                           const Tensor &sensitivity) const;
-    std::int64_t head(const HeadWeights &weights, const Tensor &x, const Tensor &logits) const;
+    std::int64_t head(const HeadWeights &weights, const Tensor &x, const Tensor &logits, const Tensor &token) const;
     std::int64_t norm(const Tensor &x, const Tensor &weight, const Tensor &y) const;
     std::int64_t matmul(const Tensor &x, const Matrix &w, std::int64_t expert, const Tensor &y) const;
 

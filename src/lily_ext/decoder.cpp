@@ -245,6 +245,8 @@ void Decoder::layers(Backend &backend, const TimelineViews &timeline, const Tens
     }
 }
 
-void Decoder::head(Backend &backend, const Tensor &x, const Tensor &logits) const { backend.head(head_, x, logits); }
+void Decoder::head(Backend &backend, const Tensor &x, const Tensor &logits, const Tensor &token) const {
+    backend.head(head_, x, logits, token);
+}
 
 } // namespace lily

@@ -57,8 +57,8 @@ class Decoder {
     // position.
     void layers(Backend &backend, const TimelineViews &timeline, const Tensor &ids, const Tensor &x,
                 std::int64_t position) const;
-    // x bf16 [rows, hidden] -> logits f32 [rows, vocab]
-    void head(Backend &backend, const Tensor &x, const Tensor &logits) const;
+    // x bf16 [rows, hidden] -> logits f32 [rows, vocab]; token as in Backend::head
+    void head(Backend &backend, const Tensor &x, const Tensor &logits, const Tensor &token) const;
 
   private:
     struct Layer {

@@ -288,7 +288,7 @@ void Encoder::run(std::span<const std::int32_t> ids, std::span<const std::int32_
     }
     backend.classify(state.heads, x, borders, tags, scores);
     backend.commit();
-    backend.wait();
+    backend.wait(0);
     backend.read(*tags.buffer, tags.offset,
                  std::as_writable_bytes(std::span(logits, static_cast<std::size_t>(rows * config_.labels))));
     backend.read(*scores.buffer, scores.offset,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <utility>
 
 #include "cpu/backend_cpu.h"
@@ -58,20 +59,10 @@ double log_sum_exp(std::span<const float> logits) {
 } // namespace
 
 std::unique_ptr<Backend> open_device(const DeviceOptions &options) {
-#if defined(__APPLE__)
-    const std::string best = "metal";
-#else
-    const std::string best = "cpu";
-#endif
-    const std::string name = options.name == "auto" ? best : options.name;
-    if (name == "cpu") {
+    if (options.name == "cpu") {
         return cpu::make_backend(options.isa, options.threads);
     }
-    if (name != "metal" && name != "metal:host" && name != "metal:cuda") {
-        throw Error(ErrorKind::device,
-                    "there is no device '" + name + "', expected auto, cpu, metal, metal:host or metal:cuda");
-    }
-    return metal::make_backend(name, options.kernels, options.isa,
+    return metal::make_backend(options.name, options.kernels, options.isa,
                                options.threads == 0 ? usable_cpus() : options.threads);
 }
 
@@ -85,10 +76,11 @@ struct Engine::State {
           const Limits &limits)
         : backend(std::move(device)), views(std::move(weights), *backend), decoder(config, views),
           arena(*backend, "the activations of a chunk",
-                Arena::padded(static_cast<std::size_t>(limits.rows) * size_of(DType::i32)) +
+                2 * Arena::padded(static_cast<std::size_t>(limits.rows) * size_of(DType::i32)) +
                     Arena::padded(static_cast<std::size_t>(limits.rows * limits.hidden) * size_of(DType::bf16)) +
                     Arena::padded(static_cast<std::size_t>(limits.head_rows * limits.vocab) * size_of(DType::f32))),
-          ids(arena.take(DType::i32, {limits.rows, 1})), x(arena.take(DType::bf16, {limits.rows, limits.hidden})),
+          ids{arena.take(DType::i32, {limits.rows}), arena.take(DType::i32, {limits.rows})},
+          x(arena.take(DType::bf16, {limits.rows, limits.hidden})),
           logits(arena.take(DType::f32, {limits.head_rows, limits.vocab})),
           host(static_cast<std::size_t>(limits.head_rows * limits.vocab)) {}
 
@@ -96,7 +88,9 @@ struct Engine::State {
     WeightViews views;
     Decoder decoder;
     Arena arena;
-    Tensor ids, x, logits;
+    Tensor ids[2]; // in turn: the host writes one while the other may still be read
+    int turn = 0;
+    Tensor x, logits;
     std::vector<float> host; // a copy of logits that a sampler may change
 };
 
@@ -159,16 +153,20 @@ std::int64_t Engine::rows_to_edge(std::int64_t position, std::int64_t left) cons
     return std::min(left, options_.chunk - position % options_.chunk);
 }
 
-// Opens the stream of work and runs the layers over the tokens; the caller adds to it and commits.
-void Engine::begin_rows(const Session &session, std::span<const std::int32_t> tokens) {
+// Puts the tokens where the layers read them. The one before the last may not be under way any more.
+Tensor Engine::upload(std::span<const std::int32_t> tokens) {
+    Tensor ids = state_->ids[state_->turn];
+    state_->turn = 1 - state_->turn;
+    ids.dims[0] = static_cast<std::int64_t>(tokens.size());
+    core_->backend().write(*ids.buffer, ids.offset, std::as_bytes(tokens));
+    return ids;
+}
+
+// Opens the stream of work and runs the layers over the ids, at `position`; the caller adds to it and commits.
+void Engine::begin_rows(const Session &session, const Tensor &ids, std::int64_t position, int ahead) {
     Backend &backend = core_->backend();
-    const auto rows = static_cast<std::int64_t>(tokens.size());
-    Tensor ids = state_->ids;
-    ids.rank = 1;
-    ids.dims[0] = rows;
-    backend.write(*ids.buffer, ids.offset, std::as_bytes(tokens));
     backend.begin();
-    state_->decoder.layers(backend, session.views(), ids, rows_of(state_->x, 0, rows), session.read_count());
+    state_->decoder.layers(backend, session.views(ahead), ids, rows_of(state_->x, 0, ids.dims[0]), position);
 }
 
 std::span<float> Engine::fetch(const Tensor &logits) {
@@ -188,27 +186,36 @@ void Engine::require_finite(std::span<const float> logits, std::int64_t position
     }
 }
 
-// One chunk or one token, with the lock held. Nothing of the session changes unless all of it went well.
-void Engine::read(Session &session, std::span<const std::int32_t> tokens) {
+// Sets a step going: a chunk, or one token, at `position`, which is `ahead` steps after what the session has read.
+void Engine::start(Session &session, const Tensor &ids, std::int64_t position, int ahead) {
     Backend &backend = core_->backend();
-    const auto rows = static_cast<std::int64_t>(tokens.size());
-    begin_rows(session, tokens);
-    state_->decoder.head(backend, rows_of(state_->x, rows - 1, 1), session.next_logits());
+    begin_rows(session, ids, position, ahead);
+    const Tensor token = backend.asynchronous() ? session.next_token(ahead) : Tensor{};
+    state_->decoder.head(backend, rows_of(state_->x, ids.dims[0] - 1, 1), session.next_logits(ahead), token);
     backend.commit();
-    backend.wait();
+}
+
+// Waits for the oldest step, with `left` newer ones under way. Nothing of the session changes unless all of it went well.
+void Engine::finish(Session &session, std::span<const std::int32_t> tokens, std::size_t left) {
+    core_->backend().wait(left);
     const std::int64_t position = session.read_count();
-    require_finite(fetch(session.next_logits()), position + rows - 1,
+    const auto rows = static_cast<std::int64_t>(tokens.size());
+    require_finite(fetch(session.next_logits(0)), position + rows - 1,
                    "the session stays at position " + std::to_string(position) + ", without the last " +
                        std::to_string(rows) + " tokens; check the weights with lily info");
     session.commit(tokens);
 }
 
-void Engine::prefill(Session &session, std::span<const std::int32_t> tokens, const Between &between) {
+void Engine::prefill(Session &session, std::span<const std::int32_t> tokens, const Between &between,
+                     std::optional<std::uint64_t> claim) {
     require_ids(tokens);
     std::vector<std::int32_t> queue;
     auto lock = core_->enter();
     session.require_open(*core_);
     const Session::Reading reading(session);
+    if (claim) {
+        session.require_writer(*claim);
+    }
     session.take_cancel(); // an old request is not about this call
     if (const auto pending = session.next_to_feed()) {
         queue.push_back(*pending);
@@ -218,7 +225,12 @@ void Engine::prefill(Session &session, std::span<const std::int32_t> tokens, con
     if (queue.empty() && session.read_count() == 0) {
         refuse("there are no tokens to read and the session is empty, expected at least one token");
     }
+    session.run({});
+    core_->backend().wait(0); // for steps that nobody will ask about any more
     const auto total = static_cast<std::int64_t>(queue.size());
+    const int ahead = core_->backend().asynchronous() ? 1 : 0; // chunks under way beside the one that is waited for
+    std::deque<std::span<const std::int32_t>> running;
+    std::int64_t started = 0;
     for (std::int64_t done = 0; done < total;) {
         if (session.take_cancel()) {
             throw Error(ErrorKind::cancelled, "the prefill was cancelled after " + std::to_string(done) + " of " +
@@ -226,9 +238,17 @@ void Engine::prefill(Session &session, std::span<const std::int32_t> tokens, con
                                                   " tokens; the session keeps these and is at " + "position " +
                                                   std::to_string(session.read_count()));
         }
-        const std::int64_t rows = rows_to_edge(session.read_count(), total - done);
-        read(session, std::span(queue).subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(rows)));
-        done += rows;
+        while (started < total && static_cast<int>(running.size()) <= ahead) {
+            const std::int64_t position = session.read_count() + started - done;
+            const std::int64_t rows = rows_to_edge(position, total - started);
+            running.push_back(
+                std::span(queue).subspan(static_cast<std::size_t>(started), static_cast<std::size_t>(rows)));
+            start(session, upload(running.back()), position, static_cast<int>(running.size()) - 1);
+            started += rows;
+        }
+        finish(session, running.front(), running.size() - 1);
+        done += static_cast<std::int64_t>(running.front().size());
+        running.pop_front();
         lock.unlock();
         between(done, total);
         lock = core_->enter();
@@ -236,10 +256,13 @@ void Engine::prefill(Session &session, std::span<const std::int32_t> tokens, con
     }
 }
 
-std::int32_t Engine::step(Session &session, Sampler &sampler) {
+std::int32_t Engine::step(Session &session, Sampler &sampler, std::optional<std::uint64_t> claim) {
     const auto lock = core_->enter();
     session.require_open(*core_);
     session.require_idle();
+    if (claim) {
+        session.require_writer(*claim);
+    }
     sampler.require_vocab(config_.vocab);
     if (session.take_cancel()) {
         throw Error(ErrorKind::cancelled, "the session was cancelled at position " +
@@ -248,13 +271,36 @@ std::int32_t Engine::step(Session &session, Sampler &sampler) {
     }
     if (const auto pending = session.next_to_feed()) {
         session.require_room(1);
-        read(session, std::span(&*pending, 1));
+        advance(session, *pending, sampler.greedy());
     } else if (session.read_count() == 0) {
         refuse("the session has read no tokens, so there is nothing to continue; prefill it first");
     }
     const std::int32_t token = sampler.sample(fetch(session.last_logits()));
     session.expect(token);
     return token;
+}
+
+// Reads the pending token. A greedy caller will want the most probable token next: on a device that works on its own, the
+// step that reads it is set going before this one is waited for, with an id that the device has found itself.
+void Engine::advance(Session &session, std::int32_t pending, bool greedy) {
+    Backend &backend = core_->backend();
+    const std::int64_t position = session.read_count();
+    const bool begun = session.running() == pending;
+    session.run({});
+    if (!begun) {
+        start(session, upload({&pending, 1}), position, 0);
+    }
+    const bool more = greedy && backend.asynchronous() && position + 2 <= session.capacity();
+    if (more) {
+        start(session, session.next_token(0), position + 1, 1);
+    }
+    const Tensor token = session.next_token(0);
+    finish(session, {&pending, 1}, more ? 1 : 0);
+    if (more) {
+        std::int32_t next = 0;
+        backend.read(*token.buffer, token.offset, std::as_writable_bytes(std::span(&next, 1)));
+        session.run(next);
+    }
 }
 
 // Reads the tokens on a timeline of its own and shows the logits of every position, in order.
@@ -277,16 +323,16 @@ void Engine::read_all(std::span<const std::int32_t> tokens, const Visitor &visit
             const auto lock = core_->enter();
             Backend &backend = core_->backend();
             const auto chunk = tokens.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(rows));
-            begin_rows(*session, chunk);
+            begin_rows(*session, upload(chunk), session->read_count(), 0);
             for (std::int64_t first = 0; first < rows; first += kHeadRows) {
                 const std::int64_t count = std::min(kHeadRows, rows - first);
                 const Tensor logits = rows_of(state_->logits, 0, count);
                 if (first > 0) {
                     backend.begin();
                 }
-                state_->decoder.head(backend, rows_of(state_->x, first, count), logits);
+                state_->decoder.head(backend, rows_of(state_->x, first, count), logits, Tensor{});
                 backend.commit();
-                backend.wait();
+                backend.wait(0);
                 const std::span<float> host = fetch(logits);
                 for (std::int64_t row = 0; row < count; ++row) {
                     const auto size = static_cast<std::size_t>(config_.vocab);

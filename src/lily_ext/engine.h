@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,9 +20,9 @@
 namespace lily {
 
 struct DeviceOptions {
-    std::string name = "auto"; // "cpu", "metal", "metal:host", "metal:cuda", or "auto" for the best one
-    std::string isa;           // the instruction set of the CPU, or the order of metal:host; "" leaves the choice
-    int threads = 0;           // of the host; 0 for one a usable processor
+    std::string name = "cpu"; // or "metal", "metal:host", "metal:cuda"
+    std::string isa;          // the instruction set of the CPU, or the order of metal:host; "" leaves the choice
+    int threads = 0;          // of the host; 0 for one a usable processor
     std::vector<std::string> kernels; // files that metal:host and metal:cuda load: see metal/drivers.h
 };
 
@@ -75,10 +76,13 @@ class Engine {
     std::shared_ptr<Session> session();
     // Reads the pending token of the session, if any, and then the tokens. After each chunk the session holds the
     // logits of its last token. Throws ContextOverflow before any work, Error(cancelled) between chunks, and
-    // Error(numerical) when logits are not finite: the session then stays as it was before that chunk.
-    void prefill(Session &session, std::span<const std::int32_t> tokens, const Between &between);
-    // Reads the pending token, if any; samples from the last logits; makes the sample the new pending token.
-    std::int32_t step(Session &session, Sampler &sampler);
+    // Error(numerical) when logits are not finite: the session then stays as it was before that chunk. With a claim of
+    // the session, throws Error(invalid_input) before any work if somebody else has claimed it since.
+    void prefill(Session &session, std::span<const std::int32_t> tokens, const Between &between,
+                 std::optional<std::uint64_t> claim);
+    // Reads the pending token, if any; samples from the last logits; makes the sample the new pending token. With a
+    // claim as in prefill.
+    std::int32_t step(Session &session, Sampler &sampler, std::optional<std::uint64_t> claim);
     // f32 [tokens, vocab], on a fresh timeline. Refuses results over 512 MB.
     std::vector<float> forward(std::span<const std::int32_t> tokens, const Between &between);
     Scores score(std::span<const std::int32_t> tokens, std::int64_t top, const Between &between);
@@ -93,10 +97,13 @@ class Engine {
 
     void require_ids(std::span<const std::int32_t> tokens) const;
     std::int64_t rows_to_edge(std::int64_t position, std::int64_t left) const;
-    void begin_rows(const Session &session, std::span<const std::int32_t> tokens);
+    Tensor upload(std::span<const std::int32_t> tokens);
+    void begin_rows(const Session &session, const Tensor &ids, std::int64_t position, int ahead);
+    void start(Session &session, const Tensor &ids, std::int64_t position, int ahead);
+    void finish(Session &session, std::span<const std::int32_t> tokens, std::size_t left);
+    void advance(Session &session, std::int32_t pending, bool greedy);
     std::span<float> fetch(const Tensor &logits);
     void require_finite(std::span<const float> logits, std::int64_t position, const std::string &consequence) const;
-    void read(Session &session, std::span<const std::int32_t> tokens);
     void read_all(std::span<const std::int32_t> tokens, const Visitor &visitor, const Between &between);
 
     DecoderConfig config_;

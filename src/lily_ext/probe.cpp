@@ -26,7 +26,7 @@ class Bench {
         backend_.begin();
         call();
         backend_.commit();
-        backend_.wait();
+        backend_.wait(0);
     }
 
     // As the weights of a file are, at any alignment.
@@ -380,7 +380,7 @@ std::tuple<HostResult, HostResult> Probe::classify(const HostFields &weights, fl
     return {bench.result(logits), bench.result(scores)};
 }
 
-HostResult Probe::head(const HostFields &weights, float eps, const HostArray &x) {
+std::tuple<HostResult, HostResult> Probe::head(const HostFields &weights, float eps, const HostArray &x) {
     Bench bench(*backend_);
     HeadWeights matrices;
     Fields fields("the head weights", weights, bench);
@@ -390,10 +390,11 @@ HostResult Probe::head(const HostFields &weights, float eps, const HostArray &x)
     matrices.eps = eps;
     const std::int64_t rows = row_count(x);
     const Tensor logits = bench.output(DType::f32, {rows, matrices.table.rows});
+    const Tensor token = bench.output(DType::i32, {rows == 1 ? 1 : 0});
     const Tensor from = bench.copy(x);
     bench.run({.rows = rows, .head_rows = rows, .hidden = matrices.table.cols, .vocab = matrices.table.rows},
-              [&] { backend_->head(matrices, from, logits); });
-    return bench.result(logits);
+              [&] { backend_->head(matrices, from, logits, rows == 1 ? token : Tensor{}); });
+    return {bench.result(logits), bench.result(token)};
 }
 
 } // namespace lily

@@ -62,7 +62,8 @@ class Probe {
     // the logits of each row, the sensitivity of each window
     std::tuple<HostResult, HostResult> classify(const HostFields &weights, float eps, const HostArray &x,
                                                 const HostArray &starts);
-    HostResult head(const HostFields &weights, float eps, const HostArray &x);
+    // the logits, and with one row the id of the first largest
+    std::tuple<HostResult, HostResult> head(const HostFields &weights, float eps, const HostArray &x);
 
   private:
     std::unique_ptr<Backend> backend_;

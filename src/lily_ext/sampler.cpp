@@ -108,6 +108,11 @@ std::int32_t Sampler::sample(std::span<float> logits) {
     return token;
 }
 
+bool Sampler::greedy() const {
+    return options_.temperature == 0 && options_.repetition_penalty == 1 && options_.presence_penalty == 0 &&
+           options_.frequency_penalty == 0 && options_.logit_bias.empty();
+}
+
 void Sampler::adjust(std::span<float> logits) const {
     for (const auto &[id, count] : produced_) {
         if (static_cast<std::size_t>(id) >= logits.size()) {
@@ -191,7 +196,7 @@ void Sampler::keep_nucleus() {
     }
 }
 
-// SplitMix64 (Steele, Lea and Flood 2014, section 5): a counter and a mixing function, the same on every platform. The
+// SplitMix64 (Steele, Lea and Flood 2014): a counter and a mixing function, the same on every platform. The
 // upper 53 bits make a number of [0, 1).
 double Sampler::uniform() {
     random_ += 0x9e3779b97f4a7c15u;

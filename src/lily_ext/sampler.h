@@ -3,13 +3,13 @@
 //
 // Order, each step on what the one before left:
 //   penalties    for each token this sampler produced, n > 0 times: a positive logit is divided by repetition_penalty,
-//                another multiplied with it (Keskar et al. 2019, section 4.1); then presence_penalty + n *
+//                another multiplied with it (Keskar et al. 2019); then presence_penalty + n *
 //                frequency_penalty is subtracted (OpenAI API). Tokens of the prompt do not count.
 //   logit bias   added; minus infinity bans a token.
 //   temperature  0 takes the largest logit, ties to the lowest id, and ends here; else logits are divided by it.
 //   top-k        the k largest logits stay, ties to the lowest ids; 0 keeps all.
 //   top-p        of those, renormalised, the smallest set of the most probable ones whose sum reaches p stays
-//                (Holtzman et al. 2020, section 3.1); 1 keeps all.
+//                (Holtzman et al. 2020); 1 keeps all.
 //   min-p        of those, the ones at least min_p times as probable as the most probable one stay; 0 keeps all.
 // Then one uniform number picks by inverting the distribution function of the rest, in the order of ids.
 #pragma once
@@ -50,6 +50,8 @@ class Sampler {
 
     // Throws Error(invalid_input) if the options do not fit so many tokens. Engines ask before any work.
     void require_vocab(std::int64_t vocab) const;
+    // Whether every sample is the first largest logit, as a device finds it too.
+    bool greedy() const;
     // Changes the logits in place: they are a scratch copy. Throws Error(invalid_input) if every token is banned.
     std::int32_t sample(std::span<float> logits);
 

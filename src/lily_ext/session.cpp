@@ -12,46 +12,59 @@
 
 namespace lily {
 
-// All memory of an open session. The two slots flip at commit: a step reads one and writes the other, because a
-// recurrent state cannot rewind and a step that fails must leave the session as it was.
+// All memory of an open session. A step reads one slot and writes the next, because a recurrent state cannot rewind and
+// a step that fails must leave the session as it was; a commit moves on by one. A device that works on its own has a third
+// slot: a step is under way while the one before it is looked at, and neither may touch the slot that counts.
 struct Session::State {
     State(std::shared_ptr<Backend> device, const TimelineShape &shape, std::int64_t capacity)
-        : backend(std::move(device)),
-          arena(*backend, "a session of " + std::to_string(capacity) + " tokens", total(shape, capacity)) {
+        : backend(std::move(device)), arena(*backend, "a session of " + std::to_string(capacity) + " tokens",
+                                            total(shape, capacity, slots_of(*backend))) {
         tokens.reserve(static_cast<std::size_t>(capacity));
         for (std::int64_t layer = 0; layer < shape.attention_layers; ++layer) {
             const Tensor keys = arena.take(DType::bf16, {shape.kv_heads, capacity, shape.head_dim});
             caches.push_back({keys, arena.take(DType::bf16, {shape.kv_heads, capacity, shape.head_dim})});
         }
-        for (int side = 0; side < 2; ++side) {
+        for (int i = 0; i < slots_of(*backend); ++i) {
+            Slot &made = slots.emplace_back();
             for (std::int64_t layer = 0; layer < shape.gated_delta_layers; ++layer) {
                 const Tensor state = arena.take(DType::f32, {shape.value_heads, shape.value_dim, shape.key_dim});
-                deltas[side].push_back({state, arena.take(DType::bf16, {shape.window_rows, shape.channels})});
+                made.deltas.push_back({state, arena.take(DType::bf16, {shape.window_rows, shape.channels})});
             }
-            logits[side] = arena.take(DType::f32, {1, shape.vocab});
+            made.logits = arena.take(DType::f32, {1, shape.vocab});
+            made.token = arena.take(DType::i32, {1});
         }
     }
 
-    static std::size_t total(const TimelineShape &shape, std::int64_t capacity) {
+    static int slots_of(const Backend &backend) { return backend.asynchronous() ? 3 : 2; }
+
+    static std::size_t total(const TimelineShape &shape, std::int64_t capacity, int slots) {
         const auto padded = [](std::int64_t elements, DType dtype) {
             return Arena::padded(static_cast<std::size_t>(elements) * size_of(dtype));
         };
         const std::size_t cache = padded(shape.kv_heads * capacity * shape.head_dim, DType::bf16);
         const std::size_t state = padded(shape.value_heads * shape.value_dim * shape.key_dim, DType::f32);
         const std::size_t window = padded(shape.window_rows * shape.channels, DType::bf16);
-        return 2 * (static_cast<std::size_t>(shape.attention_layers) * cache +
-                    static_cast<std::size_t>(shape.gated_delta_layers) * (state + window) +
-                    padded(shape.vocab, DType::f32));
+        const std::size_t slot = static_cast<std::size_t>(shape.gated_delta_layers) * (state + window) +
+                                 padded(shape.vocab, DType::f32) + padded(1, DType::i32);
+        return 2 * static_cast<std::size_t>(shape.attention_layers) * cache + static_cast<std::size_t>(slots) * slot;
     }
+
+    struct Slot {
+        std::vector<GatedDeltaState> deltas;
+        Tensor logits, token;
+    };
+
+    // The slot so many steps after the one that counts.
+    int after(int steps) const { return (slot + steps) % static_cast<int>(slots.size()); }
 
     std::shared_ptr<Backend> backend;
     Arena arena;
     std::vector<std::int32_t> tokens;
     std::optional<std::int32_t> pending;
+    std::optional<std::int32_t> running;
     int slot = 0; // the one that holds the state after the last token
     std::vector<KvCache> caches;
-    std::vector<GatedDeltaState> deltas[2];
-    Tensor logits[2];
+    std::vector<Slot> slots;
 };
 
 namespace {
@@ -201,11 +214,12 @@ void Session::visit(std::int64_t position, int slot,
             }
         }
     }
-    for (const GatedDeltaState &delta : all.deltas[slot]) {
+    const State::Slot &one = all.slots[static_cast<std::size_t>(slot)];
+    for (const GatedDeltaState &delta : one.deltas) {
         visit(*delta.state.buffer, delta.state.offset, byte_size(delta.state));
         visit(*delta.window.buffer, delta.window.offset, byte_size(delta.window));
     }
-    visit(*all.logits[slot].buffer, all.logits[slot].offset, byte_size(all.logits[slot]));
+    visit(*one.logits.buffer, one.logits.offset, byte_size(one.logits));
 }
 
 std::shared_ptr<Snapshot> Session::copy() const {
@@ -237,14 +251,16 @@ void Session::paste(const Snapshot &snapshot) {
                                   " tokens, this session has room for " + std::to_string(capacity_),
                               snapshot.position(), capacity_);
     }
+    run({});
+    core_->backend().wait(0); // a step under way may be at work on what is written here
     std::span<const std::byte> rest(snapshot.content_);
-    visit(snapshot.position(), 1 - all.slot, [&](Buffer &buffer, std::size_t offset, std::size_t bytes) {
+    visit(snapshot.position(), all.after(1), [&](Buffer &buffer, std::size_t offset, std::size_t bytes) {
         core_->backend().write(buffer, offset, rest.first(bytes));
         rest = rest.subspan(bytes);
     });
     all.tokens.assign(snapshot.tokens_.begin(), snapshot.tokens_.end());
     all.pending = snapshot.pending_;
-    all.slot = 1 - all.slot;
+    all.slot = all.after(1);
 }
 
 std::shared_ptr<Snapshot> Session::snapshot() const {
@@ -252,17 +268,20 @@ std::shared_ptr<Snapshot> Session::snapshot() const {
     return copy();
 }
 
-void Session::restore(const Snapshot &snapshot) {
+std::uint64_t Session::restore(const Snapshot &snapshot) {
     const auto lock = core_->enter();
     require_idle();
     paste(snapshot);
+    return claim_for("the session was restored from a snapshot");
 }
 
-void Session::reset() {
+std::uint64_t Session::reset() {
     const auto lock = core_->enter();
     require_idle();
     State &all = state();
-    const int slot = 1 - all.slot;
+    const int slot = all.after(1);
+    run({});
+    core_->backend().wait(0);
     std::vector<std::byte> zeros;
     visit(0, slot, [&](Buffer &buffer, std::size_t offset, std::size_t bytes) {
         zeros.resize(
@@ -272,6 +291,19 @@ void Session::reset() {
     all.tokens.clear();
     all.pending.reset();
     all.slot = slot;
+    return claim_for("the session was reset");
+}
+
+std::uint64_t Session::claim() {
+    const auto lock = core_->enter();
+    state();
+    require_idle();
+    return claim_for("another decode or stream began on the session");
+}
+
+std::uint64_t Session::claim_for(const char *event) {
+    claimed_by_ = event;
+    return ++claim_;
 }
 
 std::shared_ptr<Session> Session::fork() const {
@@ -302,6 +334,13 @@ void Session::require_idle() const {
     }
 }
 
+void Session::require_writer(std::uint64_t claim) const {
+    if (claim != claim_) {
+        refuse("this decode or stream is over, because " + std::string(claimed_by_) +
+               " after it began; nothing was fed. Begin a new one, or give each its own session.fork()");
+    }
+}
+
 void Session::require_room(std::int64_t tokens) const {
     const std::int64_t needed = read_count() + tokens;
     if (needed > capacity_) {
@@ -319,20 +358,33 @@ std::optional<std::int32_t> Session::next_to_feed() const { return state().pendi
 
 void Session::expect(std::int32_t token) { state().pending = token; }
 
-TimelineViews Session::views() const {
+TimelineViews Session::views(int ahead) const {
     const State &all = state();
-    return {all.caches, all.deltas[all.slot], all.deltas[1 - all.slot]};
+    const auto deltas = [&](int steps) {
+        return std::span<const GatedDeltaState>(all.slots[static_cast<std::size_t>(all.after(steps))].deltas);
+    };
+    return {all.caches, deltas(ahead), deltas(ahead + 1)};
 }
 
-Tensor Session::last_logits() const { return state().logits[state().slot]; }
+Tensor Session::last_logits() const { return state().slots[static_cast<std::size_t>(state().slot)].logits; }
 
-Tensor Session::next_logits() const { return state().logits[1 - state().slot]; }
+Tensor Session::next_logits(int ahead) const {
+    return state().slots[static_cast<std::size_t>(state().after(ahead + 1))].logits;
+}
+
+Tensor Session::next_token(int ahead) const {
+    return state().slots[static_cast<std::size_t>(state().after(ahead + 1))].token;
+}
+
+std::optional<std::int32_t> Session::running() const { return state().running; }
+
+void Session::run(std::optional<std::int32_t> token) { state().running = token; }
 
 void Session::commit(std::span<const std::int32_t> tokens) noexcept {
     // No allocation: the room for all tokens was reserved with the session.
     state_->tokens.insert(state_->tokens.end(), tokens.begin(), tokens.end());
     state_->pending.reset();
-    state_->slot = 1 - state_->slot;
+    state_->slot = state_->after(1);
 }
 
 } // namespace lily

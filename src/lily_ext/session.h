@@ -122,9 +122,14 @@ class Session : public std::enable_shared_from_this<Session> {
     std::size_t memory() const { return memory_.load(); } // bytes; 0 when closed
     // Asks the running prefill, or the next step, to stop. false takes the request back.
     void cancel(bool wanted) { cancelled_.store(wanted); }
+    // Makes the caller the one writer of the session and returns its number, for Engine::prefill and Engine::step. It
+    // holds until somebody else claims, resets or restores the session; then a writer that went on would write into a
+    // timeline that is not the one it began.
+    std::uint64_t claim();
     std::shared_ptr<Snapshot> snapshot() const;
-    void restore(const Snapshot &snapshot);
-    void reset(); // as it was when it was opened; the memory stays reserved
+    // Both end the claims of others and return one on the timeline that they made.
+    std::uint64_t restore(const Snapshot &snapshot);
+    std::uint64_t reset(); // as it was when it was opened; the memory stays reserved
     std::shared_ptr<Session> fork() const;
     void close(); // waits for the running step; closing twice is fine
 
@@ -144,16 +149,23 @@ class Session : public std::enable_shared_from_this<Session> {
 
     void require_open(const EngineCore &core) const; // and of this engine
     void require_idle() const;                       // no prefill under way
+    void require_writer(std::uint64_t claim) const;  // the last to claim
     void require_room(std::int64_t tokens) const;    // throws ContextOverflow
     bool take_cancel() { return cancelled_.exchange(false); }
     std::int64_t read_count() const;
     std::optional<std::int32_t> next_to_feed() const; // the pending token
     void expect(std::int32_t token);                  // makes it the pending one
-    TimelineViews views() const;
-    Tensor last_logits() const; // f32 [1, vocab]
-    Tensor next_logits() const; // the slot that a step writes
-    // The step is done: its tokens count as read, the slots flip, and the pending token was the first of them.
+    // What a step works on. ahead 0: the next one; 1: the one after it, whose input the next one has yet to write.
+    TimelineViews views(int ahead) const;
+    Tensor last_logits() const;          // f32 [1, vocab]
+    Tensor next_logits(int ahead) const; // of the slot that the step writes
+    Tensor next_token(int ahead) const;  // i32 [1], likewise: its most probable token, left on the device
+    // The step is done: its tokens count as read, the next slot is the one that counts, and the pending token was the
+    // first of them.
     void commit(std::span<const std::int32_t> tokens) noexcept;
+    // The token that a step under way is reading, on the bet that it will be the pending one.
+    std::optional<std::int32_t> running() const;
+    void run(std::optional<std::int32_t> token);
 
   private:
     struct State;
@@ -166,6 +178,7 @@ class Session : public std::enable_shared_from_this<Session> {
                const std::function<void(Buffer &, std::size_t, std::size_t)> &visit) const;
     std::shared_ptr<Snapshot> copy() const;
     void paste(const Snapshot &snapshot);
+    std::uint64_t claim_for(const char *event);
 
     friend class EngineCore;
 
@@ -174,6 +187,8 @@ class Session : public std::enable_shared_from_this<Session> {
     std::atomic<std::size_t> memory_{0};
     std::atomic<bool> cancelled_{false};
     std::atomic<bool> reading_{false};
+    std::uint64_t claim_ = 0;
+    const char *claimed_by_ = "";  // what the last claim was for, as the end of a sentence
     std::unique_ptr<State> state_; // gone when closed
 };
 

@@ -1,5 +1,5 @@
-"""The executor of Metal kernels (metal/toolchain/runtime/exec.h) behind numpy arrays, for tests. It binds and runs; what
-is right is the test's affair."""
+"""The executor of Metal kernels (metal/toolchain/runtime/exec.h) behind numpy arrays, for tests. It binds and runs;
+what is right is the test's affair."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ def test_head(isa: str, seed: int, rows: int, hidden: int, vocab: int, packing: 
     weights = HeadWeights(draw.gains(hidden), draw.matrix(vocab, hidden, packing, gain=3.0), 1e-6)
     x = draw.bits(rows, hidden, scale=2.0)
     fields = {"norm": weights.norm, "table": weights.table}
-    logits = Kernels(isa).run("head", fields, weights.eps, x, base=base)
+    logits, token = Kernels(isa).run("head", fields, weights.eps, x, base=base)
+    assert token.tolist() == ([int(np.argmax(logits))] if rows == 1 else [])  # the first of the largest
 
     values = bf16_values(x, np.float64)
     normed = unrounded_norm(values, weights.norm, weights.eps, FLOAT64)

@@ -55,11 +55,13 @@ def first_experts(matrix: Matrix, count: int) -> Matrix:
     return Matrix(matrix.packing, matrix.codes[:count], scales, biases)
 
 
-def check(shape: MoeShape, weights: MoeWeights, x: Array, actual: Array) -> None:
+def check(shape: MoeShape, weights: MoeWeights, x: Array, actual: Array, alike: bool) -> None:
     values = bf16_values(x, np.float64)
     logits = matmul(norm(values, weights.norm, shape.eps, BF16_FLOAT64), weights.router, BF16_FLOAT64)
     clear = router_margin(shape, logits) > NEAR_TIE
-    assert clear.mean() > 0.5 or len(x) < 16, "the router of this test is all near-ties"
+    # 1 to 2 in 100 rows are near-ties. Of rows drawn one by one half never are; rows that are alike share their luck,
+    # and in 1 of 1000 draws most of them sit at one tie, which says nothing about the router.
+    assert alike or clear.mean() > 0.5 or len(x) < 16, "the router of this test is all near-ties"
     if not clear.any():
         return
     emulated = moe(shape, weights, values[clear], BF16_FLOAT64, round_output=False)
@@ -103,7 +105,7 @@ def test_moe(
     x = draw.bits(rows, hidden, scale=size)
     if alike:
         x = draw.bits(1, hidden, scale=size).repeat(rows, axis=0) ^ draw.random.integers(0, 2, x.shape, np.uint16)
-    check(shape, weights, x, Kernels(isa).run("moe", shape, weights, x, base=base))
+    check(shape, weights, x, Kernels(isa).run("moe", shape, weights, x, base=base), alike)
 
 
 @pytest.mark.parametrize("isa", KERNELS)

@@ -32,23 +32,53 @@ typedef ushort uint16_t;
 typedef uint uint32_t;
 typedef ulong uint64_t;
 typedef __bf16 bfloat;
-#define MSL_VEC(T) \
-  typedef T T##2 __attribute__((ext_vector_type(2))); \
-  typedef T T##3 __attribute__((ext_vector_type(3))); \
-  typedef T T##4 __attribute__((ext_vector_type(4)));
-MSL_VEC(char) MSL_VEC(uchar) MSL_VEC(short) MSL_VEC(ushort) MSL_VEC(int) MSL_VEC(uint)
-MSL_VEC(long) MSL_VEC(ulong) MSL_VEC(half) MSL_VEC(float) MSL_VEC(bfloat)
+#define MSL_VEC(T)                                                                                                     \
+    typedef T T##2 __attribute__((ext_vector_type(2)));                                                                \
+    typedef T T##3 __attribute__((ext_vector_type(3)));                                                                \
+    typedef T T##4 __attribute__((ext_vector_type(4)));
+MSL_VEC(char);
+MSL_VEC(uchar);
+MSL_VEC(short);
+MSL_VEC(ushort);
+MSL_VEC(int);
+MSL_VEC(uint);
+MSL_VEC(long);
+MSL_VEC(ulong);
+MSL_VEC(half);
+MSL_VEC(float);
+MSL_VEC(bfloat);
+
 #undef MSL_VEC
-template <class T, int N> struct __packed_vec {  // packed_float3 etc.: N scalars, scalar alignment
-  T e[N];
-  typedef T __v __attribute__((ext_vector_type(N)));
-  __packed_vec() = default;
-  MSL_INT __packed_vec(__v v) { for (int i = 0; i < N; i++) e[i] = v[i]; }
-  MSL_INT operator __v() const { __v r; for (int i = 0; i < N; i++) r[i] = e[i]; return r; }
-  MSL_INT T operator[](int i) const { return e[i]; }
+template <class T, int N> struct __packed_vec { // packed_float3 etc.: N scalars, scalar alignment
+    T e[N];
+    typedef T __v __attribute__((ext_vector_type(N)));
+    __packed_vec() = default;
+    MSL_INT __packed_vec(__v v) {
+        for (int i = 0; i < N; i++)
+            e[i] = v[i];
+    }
+    MSL_INT operator __v() const {
+        __v r;
+        for (int i = 0; i < N; i++)
+            r[i] = e[i];
+        return r;
+    }
+    MSL_INT T operator[](int i) const { return e[i]; }
 };
-#define MSL_P(T) typedef __packed_vec<T, 2> packed_##T##2; typedef __packed_vec<T, 3> packed_##T##3; typedef __packed_vec<T, 4> packed_##T##4;
-MSL_P(char) MSL_P(uchar) MSL_P(short) MSL_P(ushort) MSL_P(int) MSL_P(uint) MSL_P(half) MSL_P(float) MSL_P(bfloat)
+#define MSL_P(T)                                                                                                       \
+    typedef __packed_vec<T, 2> packed_##T##2;                                                                          \
+    typedef __packed_vec<T, 3> packed_##T##3;                                                                          \
+    typedef __packed_vec<T, 4> packed_##T##4;
+MSL_P(char);
+MSL_P(uchar);
+MSL_P(short);
+MSL_P(ushort);
+MSL_P(int);
+MSL_P(uint);
+MSL_P(half);
+MSL_P(float);
+MSL_P(bfloat);
+
 #undef MSL_P
 
 #define INFINITY __builtin_inff()
@@ -78,10 +108,17 @@ MSL_P(char) MSL_P(uchar) MSL_P(short) MSL_P(ushort) MSL_P(int) MSL_P(uint) MSL_P
 #define M_SQRT1_2_F 0.70710678118654752440f
 #define assert(x) ((void)0)
 
-
-enum __msl_memory_order { memory_order_relaxed = 0, memory_order_acquire = 2, memory_order_release = 3, memory_order_acq_rel = 4, memory_order_seq_cst = 5 };
+enum __msl_memory_order {
+    memory_order_relaxed = 0,
+    memory_order_acquire = 2,
+    memory_order_release = 3,
+    memory_order_acq_rel = 4,
+    memory_order_seq_cst = 5
+};
 typedef __msl_memory_order memory_order;
-template <class T> struct __msl_atomic { T v; };
+template <class T> struct __msl_atomic {
+    T v;
+};
 typedef __msl_atomic<int> __msl_atomic_int;
 typedef __msl_atomic<uint> __msl_atomic_uint;
 typedef __msl_atomic<ulong> __msl_atomic_ulong;

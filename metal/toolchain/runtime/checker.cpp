@@ -23,8 +23,8 @@ constexpr size_t max_reports = 20;
 class Zeroed {
   public:
     explicit Zeroed(size_t bytes)
-        : bytes_(bytes), data_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                                    -1, 0)) {}
+        : bytes_(bytes),
+          data_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {}
     ~Zeroed() { munmap(data_, bytes_); }
     Zeroed(const Zeroed &) = delete;
     Zeroed &operator=(const Zeroed &) = delete;
@@ -71,7 +71,7 @@ bool strict;
 std::vector<Range> ranges;
 std::vector<std::unique_ptr<Zeroed>> shadows;
 Range *last_range;
-uintptr_t stacks_low, stacks_high, arguments_low;
+uintptr_t stacks_low, stacks_high;
 Module module;
 std::set<std::pair<const void *, Finding>> seen;
 std::string report_text;
@@ -96,15 +96,18 @@ __attribute__((format(printf, 3, 4))) void report(const void *pc, Finding findin
     va_end(arguments);
     report_text += report_text.empty() ? "" : "\n";
     report_text += std::string(kernel->name) + ": " + what + " at " + module.place(pc) + " [thread " +
-                   std::to_string(running->current->index) + " of threadgroup " + std::to_string(threadgroup_number) + "]";
+                   std::to_string(running->current->index) + " of threadgroup " + std::to_string(threadgroup_number) +
+                   "]";
 }
 
-void access_cell(Cell &cell, uint32_t generation, const Access &access, const void *pc, const char *what, size_t offset) {
+void access_cell(Cell &cell, uint32_t generation, const Access &access, const void *pc, const char *what,
+                 size_t offset) {
     if (cell.generation != generation) {
         cell = Cell{};
         cell.generation = generation;
     }
-    const char *kind = access.atomic ? (access.write ? "atomic write" : "atomic read") : (access.write ? "write" : "read");
+    const char *kind =
+        access.atomic ? (access.write ? "atomic write" : "atomic read") : (access.write ? "write" : "read");
     if (access.memory == 1 && !access.write && !cell.written) {
         report(pc, Finding::unwritten, "read of threadgroup memory that nobody wrote, %s+%zu", what, offset);
     }
@@ -153,15 +156,16 @@ void report_outside(uintptr_t address, size_t bytes, bool write, const void *pc)
     const auto distance = [&](const Range &range) {
         return address < range.low ? range.low - address : address - range.low;
     };
-    const auto near = std::min_element(ranges.begin(), ranges.end(), [&](const Range &a, const Range &b) {
-        return distance(a) < distance(b);
-    });
+    const auto near = std::min_element(ranges.begin(), ranges.end(),
+                                       [&](const Range &a, const Range &b) { return distance(a) < distance(b); });
     if (near == ranges.end()) {
         report(pc, Finding::out_of_bounds, "%s of %zu bytes; no buffer is bound", kind, bytes);
         return;
     }
-    report(pc, Finding::out_of_bounds, "%s of %zu bytes outside every bound buffer; nearest is buffer %d (%s, %zu bytes), "
-           "offset %td", kind, bytes, near->index, near->name, static_cast<size_t>(near->high - near->low),
+    report(pc, Finding::out_of_bounds,
+           "%s of %zu bytes outside every bound buffer; nearest is buffer %d (%s, %zu bytes), "
+           "offset %td",
+           kind, bytes, near->index, near->name, static_cast<size_t>(near->high - near->low),
            static_cast<ptrdiff_t>(address - near->low));
 }
 
@@ -221,10 +225,9 @@ void begin(const msl_kinfo &info, const msl_launch &launch, const char *module_p
     shadow();
 }
 
-void own_memory(const void *stacks, size_t bytes, const msl_args *args) {
-    stacks_low = reinterpret_cast<uintptr_t>(stacks);
+void stacks(const void *low, size_t bytes) {
+    stacks_low = reinterpret_cast<uintptr_t>(low);
     stacks_high = stacks_low + bytes;
-    arguments_low = reinterpret_cast<uintptr_t>(args);
 }
 
 uint64_t finish() { return report_count; }
@@ -256,7 +259,7 @@ void threadgroup_barrier(uint32_t flags) {
 }
 
 void simdgroup_barrier(uint32_t simdgroup, uint32_t flags) {
-    uint16_t(&own)[2] = epochs.simdgroup[simdgroup];
+    uint16_t (&own)[2] = epochs.simdgroup[simdgroup];
     own[0] = static_cast<uint16_t>(own[0] + (flags & 1));
     own[1] = static_cast<uint16_t>(own[1] + (flags >> 1 & 1));
 }
@@ -266,12 +269,13 @@ void collective(uint32_t simdgroup) { epochs.collectives[simdgroup]++; }
 void note(const char *what, const void *pc) { report(pc, Finding::other, "%s", what); }
 
 void access(uintptr_t address, size_t bytes, bool write, bool atomic, const void *pc) {
-    if ((address >= stacks_low && address < stacks_high) || address - arguments_low < sizeof(msl_args)) {
-        return;
-    }
     Access access{threadgroup_number, running->current->index, write, atomic, 0, strict};
     if (address - memory_low < sizeof running->memory) {
         access_threadgroup(address - memory_low, bytes, access, pc);
+        return;
+    }
+    const bool own_state = address - reinterpret_cast<uintptr_t>(running) < sizeof *running; // arguments, matrices
+    if (own_state || (address >= stacks_low && address < stacks_high)) {
         return;
     }
     Range *range = find(address);
@@ -284,8 +288,8 @@ void access(uintptr_t address, size_t bytes, bool write, bool atomic, const void
     const size_t offset = address - range->low;
     if (address + bytes > range->high) {
         report(pc, Finding::out_of_bounds, "%s of %zu bytes runs past the end of buffer %d (%s, %zu bytes), offset %zu",
-               write ? "write" : "read", bytes, range->index, range->name, static_cast<size_t>(range->high - range->low),
-               offset);
+               write ? "write" : "read", bytes, range->index, range->name,
+               static_cast<size_t>(range->high - range->low), offset);
         return;
     }
     if (write && !range->writable) {

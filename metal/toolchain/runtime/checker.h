@@ -9,8 +9,8 @@ namespace checker {
 
 // Between begin and finish, accesses are checked. `strict`: as in msl_set.
 void begin(const msl_kinfo &kernel, const msl_launch &launch, const char *module_path, bool strict);
-// Memory that belongs to the executor: the stacks of the lanes, and the arguments of the dispatch.
-void own_memory(const void *stacks, size_t bytes, const msl_args *args);
+// Memory of the lanes themselves.
+void stacks(const void *low, size_t bytes);
 // The number of reports; their text, a line each.
 uint64_t finish();
 const std::string &text();

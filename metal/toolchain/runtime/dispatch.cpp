@@ -114,8 +114,8 @@ bool validate(const msl_kinfo &kernel, const msl_launch &launch, bool checked) {
                 return !fail("kernel %s: buffer %d (%s) is not set", kernel.name, argument.index, argument.name);
             }
             if (checked && launch.buf[argument.index] && !launch.len[argument.index]) {
-                return !fail("kernel %s: buffer %d (%s) is bound without its length, which the checker needs", kernel.name,
-                             argument.index, argument.name);
+                return !fail("kernel %s: buffer %d (%s) is bound without its length, which the checker needs",
+                             kernel.name, argument.index, argument.name);
             }
             continue;
         }
@@ -168,7 +168,8 @@ class Dispatch {
     Dispatch(const msl_kernel &kernel, const msl_launch &launch)
         : kernel_(kernel), launch_(launch), args_(arguments(launch)),
           total_(uint64_t{args_.tgs[0]} * args_.tgs[1] * args_.tgs[2]), checked_(kernel.module->table->checked != 0) {
-        uint64_t count = settings.workers ? static_cast<uint64_t>(settings.workers) : static_cast<uint64_t>(processors());
+        uint64_t count =
+            settings.workers ? static_cast<uint64_t>(settings.workers) : static_cast<uint64_t>(processors());
         workers_ = checked_ ? 1 : std::min(count, total_);
         for (step_ = 7919 % total_; settings.order > 1 && std::gcd(step_, total_) != 1;) {
             step_ = step_ + 1; // a step that visits every threadgroup once
@@ -214,7 +215,7 @@ class Dispatch {
         group.failed = false;
         group.lane_count = 0;
         if (checked_) {
-            checker::own_memory(group.stacks, group.stack_stride * max_threads, &group.args);
+            checker::stacks(group.stacks, group.stack_stride * max_threads);
         }
         for (uint64_t i; !failed && (i = next_.fetch_add(1)) < total_;) {
             const uint64_t at = placed(i);

@@ -56,7 +56,7 @@ typedef struct {
     const msl_const *consts;
     int nconsts;
     int checked; // built for the checker
-} msl_table; // the symbol __msl_table
+} msl_table;     // the symbol __msl_table
 
 // ---- modules and kernels ----
 
@@ -71,10 +71,10 @@ int msl_const_index(msl_module *, const char *name); // -1: none of that name
 
 typedef struct {
     void *buf[31];
-    size_t len[31];     // bytes
-    uint32_t tgmem[8];  // bytes of the [[threadgroup(n)]] arguments
-    uint32_t grid[3];   // in threads or in threadgroups
-    uint32_t tptg[3];   // threads per threadgroup
+    size_t len[31];    // bytes
+    uint32_t tgmem[8]; // bytes of the [[threadgroup(n)]] arguments
+    uint32_t grid[3];  // in threads or in threadgroups
+    uint32_t tptg[3];  // threads per threadgroup
     int grid_is_threads;
     struct {
         int index;

@@ -38,7 +38,11 @@ void __tsan_atomic_signal_fence(int) {}
         check(p, n, true, false, PC);                                                                                  \
     }
 #define ACCESSES(n) ACCESS(, n) ACCESS(unaligned_, n) ACCESS(volatile_, n) ACCESS(unaligned_volatile_, n)
-ACCESSES(1) ACCESSES(2) ACCESSES(4) ACCESSES(8) ACCESSES(16)
+ACCESSES(1);
+ACCESSES(2);
+ACCESSES(4);
+ACCESSES(8);
+ACCESSES(16);
 
 void *__tsan_memcpy(void *to, const void *from, size_t bytes) {
     check(from, bytes, false, false, PC);
@@ -92,5 +96,8 @@ void *__tsan_memset(void *to, int value, size_t bytes) {
         *expected = exchange(p, PC, [wanted, v](T old) { return old == wanted ? v : old; });                           \
         return *expected == wanted;                                                                                    \
     }
-ATOMICS(uint8_t, 8) ATOMICS(uint16_t, 16) ATOMICS(uint32_t, 32) ATOMICS(uint64_t, 64)
+ATOMICS(uint8_t, 8);
+ATOMICS(uint16_t, 16);
+ATOMICS(uint32_t, 32);
+ATOMICS(uint64_t, 64);
 }

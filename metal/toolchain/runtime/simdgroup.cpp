@@ -19,7 +19,6 @@ inline __attribute__((always_inline)) uint64_t collective(Op op, uint32_t argume
     lane.op = op;
     lane.argument = argument;
     lane.site = site;
-    lane.state = State::in_simdgroup;
     simdgroup.ready &= ~(1u << lane.lane);
     simdgroup.waiting |= 1u << lane.lane;
     if (simdgroup.waiting == simdgroup.alive && same_site(simdgroup, simdgroup.waiting)) {
@@ -34,21 +33,32 @@ inline __attribute__((always_inline)) uint64_t collective(Op op, uint32_t argume
 
 template <class T> T apply(T a, T b, uint32_t op) {
     switch (op) {
-    case sum: return a + b;
-    case product: return a * b;
-    case minimum: return b < a ? b : a;
-    case maximum: return a < b ? b : a;
-    case bit_and: return a & b;
-    case bit_or: return a | b;
-    default: return a ^ b;
+    case sum:
+        return a + b;
+    case product:
+        return a * b;
+    case minimum:
+        return b < a ? b : a;
+    case maximum:
+        return a < b ? b : a;
+    case bit_and:
+        return a & b;
+    case bit_or:
+        return a | b;
+    default:
+        return a ^ b;
     }
 }
 template <> float apply(float a, float b, uint32_t op) {
     switch (op) {
-    case sum: return a + b;
-    case product: return a * b;
-    case minimum: return std::fmin(a, b);
-    default: return std::fmax(a, b);
+    case sum:
+        return a + b;
+    case product:
+        return a * b;
+    case minimum:
+        return std::fmin(a, b);
+    default:
+        return std::fmax(a, b);
     }
 }
 
@@ -108,13 +118,27 @@ void shuffle(Threadgroup &group, Simdgroup &simdgroup, uint32_t mask, uint32_t k
         const uint32_t k = static_cast<uint32_t>(lane.in[1]);
         uint32_t from = self;
         switch (kind) {
-        case to_lane: from = k % simdgroup_size; break;
-        case exclusive_or: from = (self ^ k) % simdgroup_size; break;
-        case up: from = self >= k ? self - k : self; break;
-        case down: from = self + k < simdgroup_size ? self + k : self; break;
-        case rotate_up: from = (self - k) % simdgroup_size; break;
-        case rotate_down: from = (self + k) % simdgroup_size; break;
-        default: from = static_cast<uint32_t>(lowest(mask)); break;
+        case to_lane:
+            from = k % simdgroup_size;
+            break;
+        case exclusive_or:
+            from = (self ^ k) % simdgroup_size;
+            break;
+        case up:
+            from = self >= k ? self - k : self;
+            break;
+        case down:
+            from = self + k < simdgroup_size ? self + k : self;
+            break;
+        case rotate_up:
+            from = (self - k) % simdgroup_size;
+            break;
+        case rotate_down:
+            from = (self + k) % simdgroup_size;
+            break;
+        default:
+            from = static_cast<uint32_t>(lowest(mask));
+            break;
         }
         const bool active = mask >> from & 1;
         if (!active && group.checked) {
@@ -130,13 +154,16 @@ int element(int lane) {
     return row * 8 + column;
 }
 
-// in[0] is the address of the whole matrix, of which the first lane's counts, in[1] that of the lane's two elements.
+// in[0] is the address of the whole matrix, of which the first lane's counts; in[1] and out are a lane's two elements.
 void exchange(Simdgroup &simdgroup, bool gather) {
     float *whole = reinterpret_cast<float *>(simdgroup.lanes[0].in[0]);
     for (int i = 0; i < simdgroup_size; i++) {
-        float *own = reinterpret_cast<float *>(simdgroup.lanes[i].in[1]);
-        float *at = whole + element(i);
-        memcpy(gather ? at : own, gather ? own : at, 2 * sizeof(float));
+        Lane &lane = simdgroup.lanes[i];
+        if (gather) {
+            memcpy(whole + element(i), &lane.in[1], sizeof lane.in[1]);
+        } else {
+            memcpy(&lane.out, whole + element(i), sizeof lane.out);
+        }
     }
 }
 
@@ -149,11 +176,21 @@ void complete(Threadgroup &group, Simdgroup &simdgroup, uint32_t mask) {
         checker::collective(first.simdgroup);
     }
     switch (first.op) {
-    case Op::shuffle: shuffle(group, simdgroup, mask, first.argument); break;
-    case Op::reduce_float: reduce<float>(simdgroup, mask, first.argument); break;
-    case Op::reduce_int: reduce<int32_t>(simdgroup, mask, first.argument); break;
-    case Op::reduce_uint: reduce<uint32_t>(simdgroup, mask, first.argument); break;
-    case Op::reduce_ulong: reduce<uint64_t>(simdgroup, mask, first.argument); break;
+    case Op::shuffle:
+        shuffle(group, simdgroup, mask, first.argument);
+        break;
+    case Op::reduce_float:
+        reduce<float>(simdgroup, mask, first.argument);
+        break;
+    case Op::reduce_int:
+        reduce<int32_t>(simdgroup, mask, first.argument);
+        break;
+    case Op::reduce_uint:
+        reduce<uint32_t>(simdgroup, mask, first.argument);
+        break;
+    case Op::reduce_ulong:
+        reduce<uint64_t>(simdgroup, mask, first.argument);
+        break;
     case Op::ballot: {
         uint32_t votes = 0;
         for (uint32_t left = mask; left; left &= left - 1) {
@@ -191,9 +228,6 @@ void complete(Threadgroup &group, Simdgroup &simdgroup, uint32_t mask) {
     simdgroup.waiting &= ~mask;
     simdgroup.ready |= mask;
     group.ready_simdgroups |= 1u << first.simdgroup;
-    for (; mask; mask &= mask - 1) {
-        simdgroup.lanes[lowest(mask)].state = State::ready;
-    }
 }
 
 // ---- what a kernel asks of its simdgroup (metal/compat/msl/host.h) ----
@@ -201,8 +235,6 @@ void complete(Threadgroup &group, Simdgroup &simdgroup, uint32_t mask) {
 #define SITE __builtin_return_address(0)
 
 extern "C" {
-
-uint32_t __msl_lane() { return running->current->lane; }
 
 uint32_t __msl_shfl(uint32_t value, int kind, uint32_t k) {
     running->current->in[0] = value;
@@ -241,15 +273,25 @@ uint32_t __msl_active() { return static_cast<uint32_t>(collective(Op::active, 0,
 
 void __msl_sg_barrier(uint32_t flags) { collective(Op::barrier, flags, SITE); }
 
-void __msl_matrix_spread(float *whole, float *own) {
-    running->current->in[0] = reinterpret_cast<uint64_t>(whole);
-    running->current->in[1] = reinterpret_cast<uint64_t>(own);
-    collective(Op::spread, 0, SITE);
+float *__msl_matrix_new() {
+    Threadgroup &group = *running;
+    Simdgroup &simdgroup = group.simdgroups[group.current->simdgroup];
+    if (simdgroup.matrices == max_matrices) {
+        die(group, "more than %d matrices at once in a simdgroup", max_matrices);
+    }
+    return group.matrices[group.current->simdgroup][simdgroup.matrices++];
 }
 
-void __msl_matrix_gather(float *whole, float *own) {
+void __msl_matrix_delete() { running->simdgroups[running->current->simdgroup].matrices--; }
+
+uint64_t __msl_matrix_spread(const float *whole) {
     running->current->in[0] = reinterpret_cast<uint64_t>(whole);
-    running->current->in[1] = reinterpret_cast<uint64_t>(own);
+    return collective(Op::spread, 0, SITE);
+}
+
+void __msl_matrix_gather(float *whole, uint64_t own) {
+    running->current->in[0] = reinterpret_cast<uint64_t>(whole);
+    running->current->in[1] = own;
     collective(Op::gather, 0, SITE);
 }
 

@@ -9,6 +9,7 @@
 #include <cstring>
 
 thread_local Threadgroup *running;
+thread_local uint32_t msl_current_lane;
 
 namespace {
 
@@ -59,19 +60,11 @@ uint32_t earliest(const Simdgroup &simdgroup, int &places) {
 }
 
 void release_barrier(Threadgroup &group) {
-    const void *site = nullptr;
-    uint32_t flags = 0;
-    for (int i = 0; i < group.lane_count; i++) {
-        Lane &lane = group.lanes[i];
-        if (site && site != lane.site) {
-            die(group, "divergent threadgroup_barrier: threads wait at different barriers");
-        }
-        site = lane.site;
-        flags |= lane.argument;
-        lane.state = State::ready;
+    if (group.barriers_differ) {
+        die(group, "divergent threadgroup_barrier: threads wait at different barriers");
     }
     if (group.checked) {
-        checker::threadgroup_barrier(flags);
+        checker::threadgroup_barrier(group.barrier_flags);
     }
     for (int i = 0; i < group.simdgroup_count; i++) {
         group.simdgroups[i].ready = group.simdgroups[i].alive;
@@ -142,6 +135,11 @@ Lane *pick(Threadgroup &group, const Lane &from) {
     }
 }
 
+void enter(Threadgroup &group, Lane &lane) {
+    group.current = &lane;
+    msl_current_lane = lane.lane;
+}
+
 void start(Threadgroup &group, Lane &lane) {
     lane.started = true;
     lane.stack = msl_new_fiber(group.stacks + lane.index * group.stack_stride + group.stack_bytes);
@@ -153,12 +151,12 @@ void number_lanes(Threadgroup &group) {
         for (uint32_t y = 0; y < group.size[1]; y++) {
             for (uint32_t x = 0; x < group.size[0]; x++, i++) {
                 Lane &lane = group.lanes[i];
-                lane.index = static_cast<uint32_t>(i);
-                lane.lane = lane.index % simdgroup_size;
-                lane.simdgroup = lane.index / simdgroup_size;
-                lane.position[0] = x;
-                lane.position[1] = y;
-                lane.position[2] = z;
+                lane.index = static_cast<uint16_t>(i);
+                lane.lane = static_cast<uint8_t>(i % simdgroup_size);
+                lane.simdgroup = static_cast<uint8_t>(i / simdgroup_size);
+                lane.position[0] = static_cast<uint16_t>(x);
+                lane.position[1] = static_cast<uint16_t>(y);
+                lane.position[2] = static_cast<uint16_t>(z);
             }
         }
     }
@@ -175,9 +173,9 @@ void ready_lanes(Threadgroup &group) {
         Simdgroup &simdgroup = group.simdgroups[s];
         simdgroup.alive = simdgroup.ready = lanes >= simdgroup_size ? ~0u : (1u << lanes) - 1;
         simdgroup.waiting = 0;
+        simdgroup.matrices = 0;
     }
     for (int i = 0; i < group.lane_count; i++) {
-        group.lanes[i].state = State::ready;
         group.lanes[i].started = false;
     }
     group.ready_simdgroups = group.simdgroup_count == 32 ? ~0u : (1u << group.simdgroup_count) - 1;
@@ -236,7 +234,7 @@ void block(Threadgroup &group) {
     if (from == to) {
         return;
     }
-    group.current = to;
+    enter(group, *to);
     group.stats.switches++;
     if (!to->started) {
         start(group, *to);
@@ -251,7 +249,6 @@ extern "C" void msl_fiber_main() {
         group.kernel->fn(&group.args);
         Lane &lane = *group.current;
         Simdgroup &simdgroup = group.simdgroups[lane.simdgroup];
-        lane.state = State::done;
         simdgroup.alive &= ~(1u << lane.lane);
         simdgroup.ready &= ~(1u << lane.lane);
         if (++group.done_count == group.lane_count) {
@@ -261,7 +258,7 @@ extern "C" void msl_fiber_main() {
             complete(group, simdgroup, simdgroup.waiting); // the rest was waiting for us
         }
         Lane *next = pick(group, lane);
-        group.current = next;
+        enter(group, *next);
         if (next->started) {
             group.stats.switches++;
             msl_switch(&abandoned, next->stack);
@@ -288,7 +285,7 @@ bool run_threadgroup(Threadgroup &group, const msl_launch &launch, uint32_t x, u
     group.stats.switches++;
     const int last = group.lane_count - 1;
     const int first = group.random ? static_cast<int>(random_number(group) % static_cast<uint32_t>(last + 1)) : 0;
-    group.current = &group.lanes[group.reverse ? last : first];
+    enter(group, group.lanes[group.reverse ? last : first]);
     start(group, *group.current);
     msl_switch(&group.caller_stack, group.current->stack);
     if (group.memory_used > group.stats.tgmem) {
@@ -323,12 +320,16 @@ uint32_t __msl_index() { return running->current->index; }
 
 void __msl_tg_barrier(uint32_t flags) {
     Threadgroup &group = *running;
-    Lane &lane = *group.current;
-    lane.state = State::at_barrier;
-    lane.site = __builtin_return_address(0);
-    lane.argument = flags;
+    const Lane &lane = *group.current;
+    const void *site = __builtin_return_address(0);
+    if (group.barrier_count++ == 0) {
+        group.barrier_site = site;
+        group.barrier_flags = flags;
+        group.barriers_differ = false;
+    } else {
+        group.barriers_differ |= site != group.barrier_site;
+    }
     group.simdgroups[lane.simdgroup].ready &= ~(1u << lane.lane);
-    group.barrier_count++;
     block(group);
 }
 

@@ -10,26 +10,39 @@
 constexpr int simdgroup_size = 32;
 constexpr int max_threads = 1024;
 constexpr uint32_t threadgroup_memory_limit = 32768;
+constexpr int max_matrices = 512; // of a simdgroup at once
 constexpr int max_variables = 64; // of a kernel; MAX_VARIABLES of metal/toolchain/threadgroup.py
 
-enum class State : uint8_t { ready, in_simdgroup, at_barrier, done };
 // What a lane asks of its simdgroup.
-enum class Op : uint8_t { shuffle, reduce_float, reduce_int, reduce_uint, reduce_ulong, ballot, active, barrier, spread, gather, matrix };
+enum class Op : uint8_t {
+    shuffle,
+    reduce_float,
+    reduce_int,
+    reduce_uint,
+    reduce_ulong,
+    ballot,
+    active,
+    barrier,
+    spread,
+    gather,
+    matrix
+};
 
-struct Lane {
+struct alignas(64) Lane {       // one line of the cache
     void *stack = nullptr;      // saved stack pointer
     const void *site = nullptr; // code address of what it waits at
-    State state = State::ready;
+    uint64_t in[2] = {}, out = 0;
+    uint32_t argument = 0; // of the operation: kind of shuffle, flags of a barrier
+    uint16_t index = 0;
+    uint16_t position[3] = {};
+    uint8_t lane = 0, simdgroup = 0;
     Op op = Op::shuffle;
     bool started = false;
-    uint32_t argument = 0; // of the operation: kind of shuffle, flags of a barrier
-    uint32_t index = 0, lane = 0, simdgroup = 0;
-    uint32_t position[3] = {};
-    uint64_t in[2] = {}, out = 0;
 };
 
 struct Simdgroup {
     uint32_t alive = 0, ready = 0, waiting = 0; // masks of lanes
+    int matrices = 0;                           // that live, for simdgroup_matrix
     Lane *lanes = nullptr;
 };
 
@@ -47,6 +60,9 @@ struct Threadgroup {
     uint32_t position[3], size[3];
     int lane_count = 0, simdgroup_count = 0, done_count = 0, barrier_count = 0;
     uint32_t ready_simdgroups = 0;
+    const void *barrier_site = nullptr;
+    uint32_t barrier_flags = 0;
+    bool barriers_differ = false;
     Lane *current = nullptr;
     Lane lanes[max_threads];
     Simdgroup simdgroups[simdgroup_size];
@@ -54,6 +70,7 @@ struct Threadgroup {
     uint32_t memory_used = 0, argument_offset[8];
     uint32_t variable_offset[max_variables]; // plus 1; 0: not handed out yet
     alignas(64) char memory[2 * threadgroup_memory_limit];
+    float matrices[simdgroup_size][max_matrices][64];
 
     msl_stats stats{};
     bool failed = false;
@@ -62,6 +79,8 @@ struct Threadgroup {
 
 // The threadgroup that the calling thread runs.
 extern thread_local Threadgroup *running;
+// Its lane that runs, for metal/compat/msl/host.h.
+extern "C" thread_local uint32_t msl_current_lane;
 
 // Runs one threadgroup to its end. False: `error` says why.
 bool run_threadgroup(Threadgroup &group, const msl_launch &launch, uint32_t x, uint32_t y, uint32_t z);

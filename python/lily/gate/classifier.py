@@ -92,7 +92,7 @@ class Classifier:
         Raises CheckpointError, UnsupportedCheckpoint, DeviceError, OutOfMemory, InvalidInput.
         """
         arguments = parse_device(device)
-        workers = 0 if threads is None else count(threads, "threads", 1024)
+        workers = 0 if threads is None else count(threads, "threads", _ext.MAX_THREADS)
         checkpoint = open_encoder(EMBEDDED if path is None else path)
         try:
             step = checkpoint.stride if stride is None else count(stride, "stride", checkpoint.window)

@@ -3,21 +3,19 @@
 
 #include "backend_cpu.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
-
-#include <sys/mman.h>
 
 #include "../contract.h"
 #include "../error.h"
 #include "kernels.h"
-#include "machine.h"
+#include "memory.h"
 #include "pool.h"
 
 namespace lily::cpu {
 
 namespace {
-
-std::string megabytes(std::int64_t bytes) { return std::to_string((bytes + 999999) / 1000000) + " MB"; }
 
 class HostBuffer : public Buffer {
   public:
@@ -28,28 +26,15 @@ class HostBuffer : public Buffer {
     std::byte *data_;
 };
 
-// Anonymous pages: zero, aligned to a page, in huge pages where the system has them, given back as a whole.
 class OwnedBuffer : public HostBuffer {
   public:
-    static std::unique_ptr<OwnedBuffer> make(std::size_t bytes) {
-        const std::int64_t free = available_memory();
-        void *data = static_cast<std::int64_t>(bytes) < free
-                         ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-                         : MAP_FAILED;
-        if (data == MAP_FAILED) {
-            throw Error(ErrorKind::out_of_memory, megabytes(static_cast<std::int64_t>(bytes)) + " are needed and " +
-                                                      megabytes(free) +
-                                                      " are free; lower max_context, close sessions, or free memory");
-        }
-#if defined(MADV_HUGEPAGE)
-        madvise(data, bytes, MADV_HUGEPAGE);
-#endif
-        return std::unique_ptr<OwnedBuffer>(new OwnedBuffer(static_cast<std::byte *>(data), bytes));
-    }
-    ~OwnedBuffer() override { munmap(data(), bytes()); }
+    explicit OwnedBuffer(std::size_t bytes) : OwnedBuffer(std::make_unique<Pages>(bytes), bytes) {}
 
   private:
-    using HostBuffer::HostBuffer;
+    OwnedBuffer(std::unique_ptr<Pages> pages, std::size_t bytes)
+        : HostBuffer(pages->data(), bytes), pages_(std::move(pages)) {}
+
+    std::unique_ptr<Pages> pages_;
 };
 
 // The memory behind a view. The contract has looked at its type, its shape and its range.
@@ -67,8 +52,8 @@ std::uint16_t *bf16(const Tensor &tensor) {
     return reinterpret_cast<std::uint16_t *>(data_of(tensor.buffer, tensor.offset));
 }
 
-const std::int32_t *i32(const Tensor &tensor) {
-    return reinterpret_cast<const std::int32_t *>(data_of(tensor.buffer, tensor.offset));
+std::int32_t *i32(const Tensor &tensor) {
+    return reinterpret_cast<std::int32_t *>(data_of(tensor.buffer, tensor.offset));
 }
 
 Linear linear(const Matrix &matrix) {
@@ -102,7 +87,7 @@ class CpuBackend final : public Backend {
 
     void reserve(const Limits &limits) override {
         scratch_.reset();
-        scratch_ = OwnedBuffer::make(kernels_.scratch_bytes(limits, pool_.threads()));
+        scratch_ = std::make_unique<OwnedBuffer>(kernels_.scratch_bytes(limits, pool_.threads()));
         contract_ = Contract(limits);
     }
 
@@ -115,7 +100,9 @@ class CpuBackend final : public Backend {
         return mapping;
     }
 
-    std::unique_ptr<Buffer> allocate(std::size_t bytes) override { return OwnedBuffer::make(bytes == 0 ? 1 : bytes); }
+    std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
+        return std::make_unique<OwnedBuffer>(bytes == 0 ? 1 : bytes);
+    }
 
     void read(const Buffer &from, std::size_t offset, std::span<std::byte> to) override {
         if (!to.empty()) { // an empty span has no address to copy to
@@ -133,7 +120,8 @@ class CpuBackend final : public Backend {
 
     void begin() override {}
     void commit() override {}
-    void wait() override {}
+    void wait(std::size_t) override {}
+    bool asynchronous() const override { return false; }
 
     void embed(const EmbedWeights &weights, const Tensor &ids, const Tensor &x) override {
         const std::int64_t rows = contract_.embed(weights, ids, x);
@@ -271,8 +259,8 @@ class CpuBackend final : public Backend {
         kernels_.classify(context, args);
     }
 
-    void head(const HeadWeights &weights, const Tensor &x, const Tensor &logits) override {
-        const std::int64_t rows = contract_.head(weights, x, logits);
+    void head(const HeadWeights &weights, const Tensor &x, const Tensor &logits, const Tensor &token) override {
+        const std::int64_t rows = contract_.head(weights, x, logits, token);
         const HeadArgs args{
             .norm = f32(weights.norm),
             .eps = weights.eps,
@@ -283,6 +271,10 @@ class CpuBackend final : public Backend {
         };
         Context context = start();
         kernels_.head(context, args);
+        if (token.buffer != nullptr) {
+            *i32(token) = static_cast<std::int32_t>(std::max_element(args.logits, args.logits + weights.table.rows) -
+                                                    args.logits);
+        }
     }
 
     void norm(const Tensor &x, const Tensor &weight, float eps, const Tensor &y) override {
@@ -326,12 +318,14 @@ std::vector<std::string> instruction_sets() {
 }
 
 std::unique_ptr<Backend> make_backend(const std::string &isa, int threads) {
-    constexpr int most = 1024;
-    if (threads < 0 || threads > most) {
+    if (threads < 0 || threads > kMaxThreads) {
         throw Error(ErrorKind::invalid_input, "threads is " + std::to_string(threads) + ", expected 1 to " +
-                                                  std::to_string(most) + ", or 0 for one a usable processor");
+                                                  std::to_string(kMaxThreads) + ", or 0 for one a usable processor");
     }
-    const Kernels *kernels = find_kernels(isa.c_str());
+    const char *environment = std::getenv("LILY_ISA");
+    const bool from_environment = isa.empty() && environment != nullptr;
+    const std::string wanted = from_environment ? environment : isa;
+    const Kernels *kernels = find_kernels(wanted.c_str());
     if (kernels == nullptr) {
         std::string known;
         for (const std::string &name : instruction_sets()) {
@@ -340,8 +334,9 @@ std::unique_ptr<Backend> make_backend(const std::string &isa, int threads) {
         throw Error(ErrorKind::device,
                     known.empty() ? "this processor has none of the instruction sets that lily has kernels for "
                                     "(AVX2 with FMA on x86-64, NEON on arm64)"
-                                  : "the instruction set '" + (isa.empty() ? std::string("of LILY_ISA") : isa) +
-                                        "' is not available here, expected one of: " + known);
+                                  : "the instruction set '" + wanted + "'" +
+                                        (from_environment ? " of LILY_ISA in the environment" : "") +
+                                        " is not available here, expected one of: " + known);
     }
     return std::make_unique<CpuBackend>(*kernels, threads == 0 ? usable_cpus() : threads);
 }

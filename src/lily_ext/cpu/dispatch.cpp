@@ -1,6 +1,5 @@
 // Chooses the kernels: the best instruction set that this build has, this processor offers and this system saves.
 
-#include <cstdlib>
 #include <cstring>
 
 #include "kernels.h"
@@ -78,13 +77,10 @@ const Kernels *const *available_kernels(int *count) {
     return available().sets;
 }
 
-const Kernels *find_kernels(const char *forced) {
-    if (forced == nullptr || *forced == '\0') {
-        forced = std::getenv("LILY_ISA");
-    }
+const Kernels *find_kernels(const char *isa) {
     for (int i = 0; i < available().count; ++i) {
         const Kernels *set = available().sets[i];
-        if (forced == nullptr || *forced == '\0' || std::strcmp(set->isa, forced) == 0) {
+        if (*isa == '\0' || std::strcmp(set->isa, isa) == 0) {
             return set;
         }
     }

@@ -113,8 +113,9 @@ struct Kernels {
                    float *y);
 };
 
-// The sets this build has and this machine can run, best first; `forced` (may be null) picks one by name or returns null.
+// The sets this build has and this machine can run, best first; find_kernels gives the one of that name or null, and the
+// best one for "".
 const Kernels *const *available_kernels(int *count);
-const Kernels *find_kernels(const char *forced);
+const Kernels *find_kernels(const char *isa);
 
 } // namespace lily::cpu

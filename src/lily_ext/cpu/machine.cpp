@@ -7,6 +7,7 @@
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -40,6 +41,18 @@ std::optional<double> number(const std::string &path) {
     return std::stod(*word);
 }
 
+// Whether a name is among names separated by commas.
+bool lists(const std::string &names, const std::string &name) {
+    std::istringstream rest(names);
+    std::string one;
+    while (std::getline(rest, one, ',')) {
+        if (one == name) {
+            return true;
+        }
+    }
+    return false;
+}
+
 // The folders of this process's control group, from its own up to the root, for one controller of version 1 or for
 // version 2 (controller ""). A container often sees its own group as the root, so the mount point comes last.
 template <typename Visit> void each_group(const std::string &controller, const Visit &visit) {
@@ -52,8 +65,8 @@ template <typename Visit> void each_group(const std::string &controller, const V
         if (second == std::string::npos) {
             continue;
         }
-        const std::string names = "," + line.substr(first + 1, second - first - 1) + ",";
-        if (controller.empty() ? names != ",," : names.find("," + controller + ",") == std::string::npos) {
+        const std::string names = line.substr(first + 1, second - first - 1);
+        if (controller.empty() ? !names.empty() : !lists(names, controller)) {
             continue;
         }
         for (std::string path = line.substr(second + 1); path.size() > 1; path.erase(path.rfind('/'))) {

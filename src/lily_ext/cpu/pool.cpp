@@ -7,10 +7,14 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include <unistd.h>
+
+#include "../error.h"
 
 namespace lily::cpu {
 
@@ -47,6 +51,17 @@ struct Pool::Impl {
     std::atomic<bool> stop{false};
     std::vector<std::thread> threads;
     pid_t owner = getpid();
+
+    ~Impl() {
+        stop.store(true);
+        {
+            const std::lock_guard lock(mutex);
+            wake.notify_all();
+        }
+        for (std::thread &thread : threads) {
+            thread.join();
+        }
+    }
 
     bool has_work() const { return (ticket.load() & kItemMask) != 0; }
 
@@ -86,8 +101,18 @@ struct Pool::Impl {
 };
 
 Pool::Pool(int threads) : impl_(std::make_unique<Impl>()) {
+    if (threads > 1) {
+        impl_->threads.reserve(static_cast<std::size_t>(threads) - 1);
+    }
     for (int worker = 1; worker < threads; ++worker) {
-        impl_->threads.emplace_back([impl = impl_.get(), worker] { impl->loop(worker); });
+        try {
+            impl_->threads.emplace_back([impl = impl_.get(), worker] { impl->loop(worker); });
+        } catch (const std::system_error &refusal) {
+            throw Error(ErrorKind::device, std::to_string(threads) + " threads were asked for and the system gave " +
+                                               std::to_string(worker) + " (" + refusal.code().message() +
+                                               "); ask for fewer threads, or raise the limits of this process on "
+                                               "threads and address space (ulimit -u, ulimit -v)");
+        }
     }
 }
 
@@ -95,15 +120,6 @@ Pool::~Pool() {
     if (impl_->owner != getpid()) {
         // A forked child has this object but not its threads: there is nobody to join, so the memory is left.
         static_cast<void>(impl_.release());
-        return;
-    }
-    impl_->stop.store(true);
-    {
-        const std::lock_guard lock(impl_->mutex);
-        impl_->wake.notify_all();
-    }
-    for (std::thread &thread : impl_->threads) {
-        thread.join();
     }
 }
 

@@ -11,7 +11,8 @@ class Pool {
   public:
     using Task = void (*)(void *context, std::int64_t item, int worker);
 
-    explicit Pool(int threads); // the caller of run() is one of them
+    // The caller of run() is one of them. Throws Error(device) when the system gives fewer.
+    explicit Pool(int threads);
     ~Pool();
     Pool(const Pool &) = delete;
     Pool &operator=(const Pool &) = delete;

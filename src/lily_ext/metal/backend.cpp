@@ -29,12 +29,12 @@ const DeviceBuffer &of_device(const Buffer &buffer) {
 
 class MetalBackend final : public Backend {
   public:
-    MetalBackend(std::unique_ptr<Device> device, int threads)
-        : device_(std::move(device)), threads_(threads), stream_(*device_) {}
+    MetalBackend(std::unique_ptr<Device> device, int threads, std::vector<DispatchRecord> *records = nullptr)
+        : device_(std::move(device)), threads_(threads), stream_(*device_, records) {}
 
     ~MetalBackend() override {
         try {
-            stream_.wait();
+            stream_.wait(0);
         } catch (const Error &) { // nobody is left to be told
         }
     }
@@ -91,7 +91,8 @@ class MetalBackend final : public Backend {
 
     void begin() override { stream_.begin(); }
     void commit() override { stream_.commit(); }
-    void wait() override { stream_.wait(); }
+    void wait(std::size_t left) override { stream_.wait(left); }
+    bool asynchronous() const override { return true; }
 
     void embed(const EmbedWeights &weights, const Tensor &ids, const Tensor &x) override {
         contract_.embed(weights, ids, x);
@@ -134,9 +135,9 @@ class MetalBackend final : public Backend {
         encode_classify(stream_, scratch(), weights, x, starts, borders, logits, sensitivity);
     }
 
-    void head(const HeadWeights &weights, const Tensor &x, const Tensor &logits) override {
-        contract_.head(weights, x, logits);
-        encode_head(stream_, scratch(), weights, x, logits);
+    void head(const HeadWeights &weights, const Tensor &x, const Tensor &logits, const Tensor &token) override {
+        contract_.head(weights, x, logits, token);
+        encode_head(stream_, scratch(), weights, x, logits, token);
     }
 
     void norm(const Tensor &x, const Tensor &weight, float eps, const Tensor &y) override {
@@ -195,7 +196,11 @@ std::unique_ptr<Backend> make_backend(const std::string &device, const std::vect
         return std::make_unique<MetalBackend>(open_cuda(kernels), threads);
     }
     throw Error(ErrorKind::device,
-                "there is no device '" + device + "', expected 'metal', 'metal:host' or 'metal:cuda'");
+                "there is no device '" + device + "', expected cpu, metal, metal:host or metal:cuda");
+}
+
+std::unique_ptr<Backend> make_counter(std::vector<DispatchRecord> *records) {
+    return std::make_unique<MetalBackend>(open_counting(), 1, records);
 }
 
 } // namespace lily::metal

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "../backend.h"
+#include "record.h"
 
 namespace lily::metal {
 
@@ -13,5 +14,8 @@ namespace lily::metal {
 // host. Throws Error(device) for a device that this build or machine lacks.
 std::unique_ptr<Backend> make_backend(const std::string &device, const std::vector<std::string> &kernels,
                                       const std::string &order, int threads);
+
+// A backend that runs nothing; what is encoded is noted in records.
+std::unique_ptr<Backend> make_counter(std::vector<DispatchRecord> *records);
 
 } // namespace lily::metal

@@ -20,4 +20,7 @@ std::unique_ptr<Device> open_host(const std::vector<std::string> &kernels, const
 // An NVIDIA GPU. kernels: the modules, as PTX.
 std::unique_ptr<Device> open_cuda(const std::vector<std::string> &kernels);
 
+// No hardware: nothing runs, see counting.cpp.
+std::unique_ptr<Device> open_counting();
+
 } // namespace lily::metal

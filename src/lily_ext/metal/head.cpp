@@ -28,7 +28,8 @@ std::size_t head_scratch(const Limits &limits) {
     return scratch.bytes();
 }
 
-void encode_head(Stream &stream, Scratch scratch, const HeadWeights &weights, const Tensor &x, const Tensor &logits) {
+void encode_head(Stream &stream, Scratch scratch, const HeadWeights &weights, const Tensor &x, const Tensor &logits,
+                 const Tensor &token) {
     const std::int64_t rows = x.dims[0], hidden = x.dims[1], vocab = weights.table.rows;
     const Layout at = cut(scratch, rows, hidden, vocab);
     if (rows > 1) {
@@ -46,6 +47,12 @@ void encode_head(Stream &stream, Scratch scratch, const HeadWeights &weights, co
         .write(at.best, Role::scratch)
         .threadgroup((u32(hidden) * 2 + 15) / 16 * 16)
         .run(HeadArgs{u32(hidden), u32(vocab), bits_of(weights.table.packing), weights.eps}, {groups}, {256});
+    if (token.buffer != nullptr) {
+        stream.kernel("argmax")
+            .read(at.best, Role::scratch)
+            .write(token, Role::activations)
+            .run(ArgmaxArgs{groups}, {1}, {256});
+    }
 }
 
 } // namespace lily::metal

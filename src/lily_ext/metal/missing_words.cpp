@@ -63,7 +63,9 @@ void encode_classify(Stream &, Scratch, const ClassifyWeights &, const Tensor &,
 
 #if defined(LILY_LACKS_HEAD)
 std::size_t head_scratch(const Limits &) { return 0; }
-void encode_head(Stream &, Scratch, const HeadWeights &, const Tensor &, const Tensor &) { missing("head"); }
+void encode_head(Stream &, Scratch, const HeadWeights &, const Tensor &, const Tensor &, const Tensor &) {
+    missing("head");
+}
 #endif
 
 #if defined(LILY_LACKS_NORM)

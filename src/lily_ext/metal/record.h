@@ -26,6 +26,7 @@ struct DispatchRecord {
     std::string kernel;
     Size groups{};
     Size threads{};
+    std::uint32_t commit = 0; // command buffers before this one
     bool after_barrier = false;
     bool indirect = false;          // groups is the most it can be
     std::vector<Traffic> traffic{}; // of each buffer, in the order of their indices

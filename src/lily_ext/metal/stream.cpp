@@ -138,7 +138,7 @@ void Dispatch::finish(Size groups, Size threads, const Tensor *indirect) {
         commands.dispatch(groups, threads);
     }
     if (stream_.records_ != nullptr) {
-        DispatchRecord record{kernel_, groups, threads, barrier, indirect != nullptr, {}};
+        DispatchRecord record{kernel_, groups, threads, stream_.commits_, barrier, indirect != nullptr, {}};
         for (const Argument &argument : arguments_) {
             record.traffic.push_back(argument.traffic);
         }
@@ -171,11 +171,12 @@ void Stream::begin() {
 
 void Stream::commit() {
     open_->commit();
+    ++commits_;
     running_.push_back(std::move(open_));
 }
 
-void Stream::wait() {
-    while (!running_.empty()) {
+void Stream::wait(std::size_t left) {
+    while (running_.size() > left) {
         const std::unique_ptr<CommandBuffer> oldest = std::move(running_.front());
         running_.pop_front();
         oldest->wait();

@@ -93,17 +93,15 @@ class Dispatch {
 
 class Stream {
   public:
-    explicit Stream(Device &device) : device_(device) {}
+    // records: where every dispatch is noted, or null.
+    Stream(Device &device, std::vector<DispatchRecord> *records) : device_(device), records_(records) {}
 
     Dispatch kernel(std::string name) { return {*this, std::move(name)}; }
     Dispatch kernel(const std::string &name, Packing packing) { return {*this, kernel_name(name, packing)}; }
 
-    void begin();  // drops what was encoded and never committed
-    void commit(); // runs it after all that was committed before
-    void wait();   // for everything committed; throws the first Error(device)
-
-    // Dispatches are noted here from now on; null for no longer.
-    void record(std::vector<DispatchRecord> *records) { records_ = records; }
+    void begin();                // drops what was encoded and never committed
+    void commit();               // runs it after all that was committed before
+    void wait(std::size_t left); // for the oldest, until so many are left; throws the first Error(device)
 
   private:
     friend class Dispatch;
@@ -124,7 +122,8 @@ class Stream {
     std::unique_ptr<CommandBuffer> open_;
     std::deque<std::unique_ptr<CommandBuffer>> running_;
     std::vector<Touched> touched_;
-    std::vector<DispatchRecord> *records_ = nullptr;
+    std::vector<DispatchRecord> *records_;
+    std::uint32_t commits_ = 0;
 };
 
 } // namespace lily::metal

@@ -42,7 +42,8 @@ void encode_classify(Stream &stream, Scratch scratch, const ClassifyWeights &wei
                      const Tensor &sensitivity);
 
 std::size_t head_scratch(const Limits &limits);
-void encode_head(Stream &stream, Scratch scratch, const HeadWeights &weights, const Tensor &x, const Tensor &logits);
+void encode_head(Stream &stream, Scratch scratch, const HeadWeights &weights, const Tensor &x, const Tensor &logits,
+                 const Tensor &token);
 
 // The private words, which the others use too. x, y: bf16 [rows, cols].
 void encode_norm(Stream &stream, const Tensor &x, const Tensor &weight, float eps, const Tensor &y);
