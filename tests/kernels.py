@@ -106,10 +106,13 @@ def hand_over(value: Any, base: int) -> Any:
 
 
 class Kernels:
-    """The sublayers of one instruction set, or of one device for Metal kernels."""
+    """The sublayers of one instruction set, or of one device for Metal kernels. With byte_inputs, products with affine
+    matrices round theirs to 8 bits, on a CPU."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, byte_inputs: bool = False) -> None:
         self.probes = metal_probes(name) if name.startswith("metal") else cpu_probes(name)
+        for probe in self.probes:
+            probe.byte_inputs = byte_inputs
 
     def run(self, word: str, *arguments: Any, base: int = 0) -> Any:
         """Call a sublayer on every probe, check that the bits are the same, and return them."""

@@ -16,6 +16,7 @@ from huggingface_hub import constants, errors
 from lily import hub
 from lily.checkpoint import open_checkpoint
 from lily.errors import CheckpointError, HubError, InvalidInput
+from lily.location import locate
 from lily.synth import write_checkpoint
 
 REPO = "someone/small-model"
@@ -85,12 +86,12 @@ def fill_cache(cache: Path, files: Path, repo: str, commit: str, ref: str | None
 
 
 def test_a_folder_is_itself(sound: Path, cache: Path, no_network: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert hub.locate(sound) == sound
-    assert hub.locate(str(sound), offline=True) == sound
+    assert locate(sound) == sound
+    assert locate(str(sound), offline=True) == sound
     monkeypatch.chdir(sound.parent)
-    assert hub.locate("files") == sound
+    assert locate("files") == sound
     monkeypatch.setenv("HOME", str(sound.parent))
-    assert hub.locate("~/files") == sound
+    assert locate("~/files") == sound
 
 
 def test_a_folder_named_like_a_repository_wins(
@@ -98,12 +99,12 @@ def test_a_folder_named_like_a_repository_wins(
 ) -> None:
     shutil.copytree(sound, tmp_path / REPO)
     monkeypatch.chdir(tmp_path)
-    assert hub.locate(REPO) == tmp_path / REPO
+    assert locate(REPO) == tmp_path / REPO
 
 
 def test_a_folder_has_no_revision(sound: Path) -> None:
     with pytest.raises(InvalidInput, match=r"'main', expected none for the local path .*; leave revision out"):
-        hub.locate(sound, "main")
+        locate(sound, "main")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,7 @@ def test_a_folder_has_no_revision(sound: Path) -> None:
 )
 def test_a_path_that_does_not_exist_says_both_readings(text: str, cache: Path, no_network: None) -> None:
     with pytest.raises(CheckpointError) as caught:
-        hub.locate(text)
+        locate(text)
     message = str(caught.value)
     assert "no such folder" in message
     assert "no name of a repository either" in message
@@ -120,7 +121,7 @@ def test_a_path_that_does_not_exist_says_both_readings(text: str, cache: Path, n
 
 
 def test_a_path_object_is_never_a_repository(cache: Path, no_network: None) -> None:
-    missing = hub.locate(Path(REPO))
+    missing = locate(Path(REPO))
     with pytest.raises(CheckpointError, match="found nothing there"):
         open_checkpoint(missing)
 
@@ -136,19 +137,19 @@ def test_a_path_object_is_never_a_repository(cache: Path, no_network: None) -> N
 )
 def test_what_is_no_name(model: Any, words: str, cache: Path, no_network: None) -> None:
     with pytest.raises(InvalidInput, match=words):
-        hub.locate(model)
+        locate(model)
 
 
 @pytest.mark.parametrize("revision", [5, b"main", ""])
 def test_what_is_no_revision(revision: Any, cache: Path, no_network: None) -> None:
-    for call in (hub.locate, hub.fetch, hub.download_size):
+    for call in (locate, hub.fetch, hub.download_size):
         with pytest.raises(InvalidInput, match=r"revision is .*, expected a commit, branch or tag"):
             call(REPO, revision)
 
 
 def test_an_empty_name() -> None:
     with pytest.raises(InvalidInput, match="empty string, expected a folder or a repository"):
-        hub.locate("")
+        locate("")
 
 
 # The cache, without the network
@@ -158,15 +159,15 @@ def test_the_pinned_default_is_found_in_the_cache(sound: Path, cache: Path, no_n
     snapshot = fill_cache(cache, sound, hub.DEFAULT_REPO, PINNED)
     assert hub.DEFAULT_REPO == "mlx-community/Qwen3.6-35B-A3B-4bit"
     for offline in (None, True, False):
-        assert hub.locate(hub.DEFAULT_REPO, offline=offline) == snapshot
+        assert locate(hub.DEFAULT_REPO, offline=offline) == snapshot
     assert hub.fetch() == snapshot
     open_checkpoint(snapshot).close()
 
 
 def test_a_branch_is_found_in_the_cache(sound: Path, cache: Path, no_network: None) -> None:
     snapshot = fill_cache(cache, sound, REPO, COMMIT, ref="main")
-    assert hub.locate(REPO) == snapshot
-    assert hub.locate(REPO, COMMIT) == snapshot
+    assert locate(REPO) == snapshot
+    assert locate(REPO, COMMIT) == snapshot
     size = hub.download_size(REPO)
     assert size.missing == 0
     assert size.total == sum(p.stat().st_size for p in sound.iterdir() if p.suffix in (".json", ".safetensors"))
@@ -212,7 +213,7 @@ def test_switches(value: str, expected: bool, cache: Path, monkeypatch: pytest.M
 def test_offline_is_a_bool(offline: Any, sound: Path, cache: Path, no_network: None) -> None:
     for call in (
         lambda: hub.is_offline(offline),
-        lambda: hub.locate(sound, offline=offline),
+        lambda: locate(sound, offline=offline),
         lambda: hub.fetch(REPO, offline=offline),
         lambda: hub.download_size(REPO, offline=offline),
     ):

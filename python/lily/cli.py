@@ -223,11 +223,11 @@ def _prompt(options: argparse.Namespace) -> str | list[dict[str, str]]:
 
 
 def _repack(options: argparse.Namespace) -> None:
-    from . import hub
+    from .location import locate
     from .repack import repack
 
     line = Line()
-    folder = hub.locate(options.model, options.revision, options.offline, line.progress("downloading", "bytes"))
+    folder = locate(options.model, options.revision, options.offline, line.progress("downloading", "bytes"))
     done = repack(folder, options.out, progress=line.progress("copying", "bytes"))
     print(done.path)
     left_out = f"; not copied: {', '.join(done.left_out)}" if done.left_out else ""

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from . import _ext, hub
+from . import _ext
 from .arguments import Tokens, callback, count, token_array
 from .checkpoint import Checkpoint, open_checkpoint
 from .device import parse_device
 from .display import size, table
 from .errors import ContextOverflow, DeviceError, InvalidInput, LilyError
+from .location import locate
 from .sampling import GREEDY, Sampling, checkpoint_sampling
 from .scores import Scores
 from .session import PrefillResult, Session, SessionStats
@@ -91,7 +92,7 @@ class Engine:
         workers = 0 if threads is None else count(threads, "threads", _ext.MAX_THREADS)
         callback(progress, "progress")
         start = time.perf_counter()
-        checkpoint = open_checkpoint(hub.locate(path_or_repo, revision, offline, progress))
+        checkpoint = open_checkpoint(locate(path_or_repo, revision, offline, progress))
         try:
             _check_positions(context, checkpoint.max_positions)
             weights = _ext.Weights(checkpoint.files, checkpoint.tensors)

@@ -1,4 +1,4 @@
-"""From what the user names to a folder on this machine: a local path, or a repository of the Hugging Face hub.
+"""Repositories of the Hugging Face hub as folders on this machine: which are here, and how the others come.
 
 The only file that knows huggingface_hub. A repository that is complete in the cache is used as it is, without one
 network call; it is downloaded only when files are missing (complete ones are kept, a broken connection is taken up
@@ -39,7 +39,6 @@ __all__ = [
     "is_folder",
     "is_offline",
     "local_folder",
-    "locate",
 ]
 
 FILES = [
@@ -72,25 +71,10 @@ class DownloadSize:
     cache: Path
 
 
-def locate(
-    model: str | os.PathLike[str],
-    revision: str | None = None,
-    offline: bool | None = None,
-    progress: Progress | None = None,
-) -> Path:
-    """The folder of a model, absolute: `model` itself, or the repository of that name, fetched.
-
-    Raises CheckpointError or HubError if it is neither, InvalidInput for a revision of a local folder.
-    """
-    forbidden = is_offline(offline)
-    path = local_folder(model, revision)
-    return fetch(str(model), revision, forbidden, progress) if path is None else path
-
-
 def local_folder(model: str | os.PathLike[str], revision: str | None = None) -> Path | None:
     """The folder of a model if it is on this machine, None for a repository that is not complete in the cache.
 
-    Never touches the network. Raises as `locate` does.
+    Never touches the network. Raises CheckpointError if it is neither, InvalidInput for a revision of a local folder.
     """
     if model == "":
         raise InvalidInput(f"the model is an empty string, expected a folder or a repository such as {DEFAULT_REPO}")

@@ -1,9 +1,9 @@
 """The Metal kernels of this installation, compiled for a device that is no Mac, and kept in a cache.
 
 The sources are part of the package (lily/_metal: kernels, the compat library, the toolchain); in a source tree they are
-its folder metal/. What is compiled lies under $XDG_CACHE_HOME/lily/metal, in a folder named after the content of all
-sources and the compiler's version, so that it is never stale and several processes may compile at once. Nothing here
-runs a kernel.
+its folder metal/. What is compiled lies under $XDG_CACHE_HOME/lily/metal, in a folder named after the content of its
+source, of all that it may include, and the compiler's version, so that it is never stale and several processes may
+compile at once. Nothing here runs a kernel.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import platform
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -47,7 +48,7 @@ def apple_kernels() -> tuple[Path, ...]:
     library = home() / "lily.metallib"
     if library.exists():
         return (library,)
-    folder = cache_folder() / _digest(sources(), "text")
+    folder = cache_folder() / _digest("text", [*sources(), *home().glob("*.h")])
     folder.mkdir(parents=True, exist_ok=True)
     texts = []
     for source in sources():
@@ -83,10 +84,15 @@ def compiled(files: tuple[Path, ...], flavour: str) -> Kernels:
         raise DeviceError(f"kernels are compiled for {', '.join(_FLAVOURS)}, not for {flavour!r}.")
     tools = load_toolchain()
     try:
-        folder = cache_folder() / _digest(files, tools.find_clang().version)
         suffix = "ptx" if flavour == "ptx" else "so"
-        modules = tuple(folder / f"{path.stem}.{flavour}.{suffix}" for path in files)
-        executor = None if flavour == "ptx" else folder / "executor.so"
+        shared = _digest(tools.find_clang().version, [path for path in home().rglob("*") if path.suffix != ".metal"])
+        modules = tuple(
+            cache_folder() / _digest(shared, [path, *path.parent.glob("*.h")]) / f"{path.stem}.{flavour}.{suffix}"
+            for path in files
+        )
+        # One executor for all modules: they share what it knows of the lane that runs.
+        runtime = _digest(platform.machine(), list((home() / "toolchain" / "runtime").iterdir()))
+        executor = None if flavour == "ptx" else cache_folder() / runtime / "executor.so"
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             work = [
                 pool.submit(tools.compile_kernels, path, flavour, module)
@@ -130,13 +136,12 @@ def load_toolchain() -> ModuleType:
     return sys.modules[_PACKAGE]
 
 
-def _digest(files: tuple[Path, ...], version: str) -> str:
-    """A name for what compiling these files gives: their content, that of all they may include, and the compiler."""
-    digest = hashlib.sha256(version.encode())
-    shared = [path for path in home().rglob("*") if path.is_file() and path.suffix not in (".pyc", ".metal")]
-    headers = [path for folder in {path.parent for path in files} for path in folder.glob("*.h")]
-    for path in sorted({*files, *shared, *headers}):
-        content = path.read_bytes()
-        digest.update(f"{path.name} {len(content)} ".encode())
-        digest.update(content)
+def _digest(start: str, files: list[Path]) -> str:
+    """A name for the content of files."""
+    digest = hashlib.sha256(start.encode())
+    for path in sorted(files):
+        if path.is_file() and path.suffix != ".pyc":
+            content = path.read_bytes()
+            digest.update(f"{path.name} {len(content)} ".encode())
+            digest.update(content)
     return digest.hexdigest()[:32]

@@ -155,6 +155,8 @@ struct Limits {
     AttentionShape bidirectional{};
     MlpShape mlp{};
     std::int64_t labels = 0; // of classify
+    // Products of affine matrices and many rows may round their inputs to 8 bits, each group of 64 with its own scale.
+    bool byte_inputs = false;
 };
 
 // Threads that a backend may be asked for.

@@ -152,6 +152,7 @@ Limits limits_of(const EncoderConfig &config, std::int64_t rows) {
         .bidirectional = config.attention(),
         .mlp = config.mlp(),
         .labels = config.labels,
+        .byte_inputs = true,
     };
 }
 

@@ -18,10 +18,11 @@ namespace {
 // The buffers of one call.
 class Bench {
   public:
-    explicit Bench(Backend &backend) : backend_(backend) {}
+    Bench(Backend &backend, bool byte_inputs) : backend_(backend), byte_inputs_(byte_inputs) {}
 
     // Reserves scratch for exactly this call, and runs it.
-    void run(const Limits &limits, const std::function<void()> &call) {
+    void run(Limits limits, const std::function<void()> &call) {
+        limits.byte_inputs = byte_inputs_;
         backend_.reserve(limits);
         backend_.begin();
         call();
@@ -98,6 +99,7 @@ class Bench {
     }
 
     Backend &backend_;
+    bool byte_inputs_;
     std::vector<std::unique_ptr<Buffer>> buffers_;
 };
 
@@ -271,7 +273,7 @@ std::int64_t row_count(const HostArray &x) {
 } // namespace
 
 HostResult Probe::norm(const HostArray &x, const HostArray &weight, float eps) {
-    Bench bench(*backend_);
+    Bench bench(*backend_, byte_inputs);
     const Limits limits{.rows = row_count(x), .hidden = x.shape[1]};
     const Tensor y = bench.output(DType::bf16, x.shape);
     const Tensor from = bench.copy(x);
@@ -281,7 +283,7 @@ HostResult Probe::norm(const HostArray &x, const HostArray &weight, float eps) {
 }
 
 HostResult Probe::matmul(const HostArray &x, const HostMatrix &matrix, std::int64_t expert) {
-    Bench bench(*backend_);
+    Bench bench(*backend_, byte_inputs);
     const Matrix w = bench.matrix("the matrix", matrix);
     const std::int64_t rows = row_count(x);
     const Tensor y = bench.output(DType::f32, {rows, w.rows});
@@ -292,7 +294,7 @@ HostResult Probe::matmul(const HostArray &x, const HostMatrix &matrix, std::int6
 }
 
 HostResult Probe::embed(const HostMatrix &table, const HostArray &ids) {
-    Bench bench(*backend_);
+    Bench bench(*backend_, byte_inputs);
     const EmbedWeights weights{bench.matrix("the table", table)};
     const std::int64_t rows = ids.shape.empty() ? 1 : ids.shape[0];
     const Tensor x = bench.output(DType::bf16, {rows, weights.table.cols});
@@ -305,7 +307,7 @@ HostResult Probe::embed(const HostMatrix &table, const HostArray &ids) {
 std::tuple<HostResult, HostResult, HostResult> Probe::attention(const HostFields &shape, const HostFields &weights,
                                                                 const HostArray &x, const HostArray &keys,
                                                                 const HostArray &values, std::int64_t position) {
-    Bench bench(*backend_);
+    Bench bench(*backend_, byte_inputs);
     const AttentionShape sizes = attention_shape(shape, bench);
     const AttentionWeights matrices = attention_weights(weights, bench);
     const Limits limits{.rows = row_count(x),
@@ -321,7 +323,7 @@ std::tuple<HostResult, HostResult, HostResult> Probe::attention(const HostFields
 std::tuple<HostResult, HostResult, HostResult> Probe::gated_delta(const HostFields &shape, const HostFields &weights,
                                                                   const HostArray &x, const HostArray &state,
                                                                   const HostArray &window, std::int64_t position) {
-    Bench bench(*backend_);
+    Bench bench(*backend_, byte_inputs);
     const GatedDeltaShape sizes = gated_delta_shape(shape, bench);
     const GatedDeltaWeights matrices = gated_delta_weights(weights, bench);
     const Limits limits{.rows = row_count(x), .hidden = sizes.hidden, .gated_delta = sizes};
@@ -333,7 +335,7 @@ std::tuple<HostResult, HostResult, HostResult> Probe::gated_delta(const HostFiel
 }
 
 HostResult Probe::moe(const HostFields &shape, const HostFields &weights, const HostArray &x) {
-    Bench bench(*backend_);
+    Bench bench(*backend_, byte_inputs);
     const MoeShape sizes = moe_shape(shape, bench);
     const MoeWeights matrices = moe_weights(weights, bench);
     const Tensor stream = bench.copy(x);
@@ -344,7 +346,7 @@ HostResult Probe::moe(const HostFields &shape, const HostFields &weights, const 
 
 HostResult Probe::bidirectional(const HostFields &shape, const HostFields &weights, const HostArray &turns,
                                 const HostArray &x, const HostArray &starts) {
-    Bench bench(*backend_);
+    Bench bench(*backend_, byte_inputs);
     const AttentionShape sizes = attention_shape(shape, bench);
     const AttentionWeights matrices = attention_weights(weights, bench);
     const Tensor angles = bench.copy(turns);
@@ -356,7 +358,7 @@ HostResult Probe::bidirectional(const HostFields &shape, const HostFields &weigh
 }
 
 HostResult Probe::mlp(const HostFields &shape, const HostFields &weights, const HostArray &x) {
-    Bench bench(*backend_);
+    Bench bench(*backend_, byte_inputs);
     const MlpShape sizes = mlp_shape(shape, bench);
     const MlpWeights matrices = mlp_weights(weights, bench);
     const Tensor stream = bench.copy(x);
@@ -367,7 +369,7 @@ HostResult Probe::mlp(const HostFields &shape, const HostFields &weights, const 
 
 std::tuple<HostResult, HostResult> Probe::classify(const HostFields &weights, float eps, const HostArray &x,
                                                    const HostArray &starts) {
-    Bench bench(*backend_);
+    Bench bench(*backend_, byte_inputs);
     const ClassifyWeights heads = classify_weights(weights, eps, bench);
     const std::int64_t rows = row_count(x);
     const std::int64_t labels = heads.tags_bias.dims[0];
@@ -381,7 +383,7 @@ std::tuple<HostResult, HostResult> Probe::classify(const HostFields &weights, fl
 }
 
 std::tuple<HostResult, HostResult> Probe::head(const HostFields &weights, float eps, const HostArray &x) {
-    Bench bench(*backend_);
+    Bench bench(*backend_, byte_inputs);
     HeadWeights matrices;
     Fields fields("the head weights", weights, bench);
     fields.get("norm", matrices.norm);

@@ -44,6 +44,8 @@ class Probe {
   public:
     explicit Probe(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {}
 
+    bool byte_inputs = false; // of Limits, for every call
+
     HostResult norm(const HostArray &x, const HostArray &weight, float eps);
     HostResult matmul(const HostArray &x, const HostMatrix &matrix, std::int64_t expert);
     HostResult embed(const HostMatrix &table, const HostArray &ids);

@@ -159,6 +159,7 @@ void bind_probe(nb::module_ &module) {
                 new (self) Probe(open_device({std::move(device), std::move(isa), threads, std::move(kernels)}));
             },
             "device"_a, "isa"_a = "", "threads"_a = 0, "kernels"_a = nb::list())
+        .def_rw("byte_inputs", &Probe::byte_inputs)
         .def(
             "norm",
             [](Probe &probe, Halves x, Floats weight, float eps) {

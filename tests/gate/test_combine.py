@@ -83,6 +83,37 @@ def test_vetoes_delete_what_an_unsure_model_sees(score: float, kept: int) -> Non
     assert len(combine(TEXT, [], [span(UUID - 3, UUID + 8, "account_number", "", score)])) == 1
 
 
+@pytest.mark.parametrize("label", ["account_number", "private_phone", "private_date"])
+@pytest.mark.parametrize("text", ["M1234567", "123 456 789", "  AB51 ABC\n", '"911701234"', "2001-02-03"])
+def test_a_number_that_is_the_whole_text_needs_a_rule(text: str, label: str) -> None:
+    core = text.strip().strip('"')
+    at = text.index(core)
+    model = [span(at, at + len(core), label, "", 0.99)]
+    assert combine(text, [], model) == []
+    assert len(combine(f"my {text}", [], [span(3 + at, 3 + at + len(core), label, "", 0.99)])) == 1
+    (found,) = combine(text, [Finding(span(at, at + len(core), label, "government_id"), "weak")], model)
+    assert found.sub == "government_id"
+
+
+@pytest.mark.parametrize("label", ["private_person", "secret", "private_email", "private_address"])
+def test_other_values_may_be_the_whole_text(label: str) -> None:
+    assert len(combine("q7 Xw2#vLp9", [], [span(0, 11, label)])) == 1
+
+
+@pytest.mark.parametrize("value", ["256.1.1.1", "192.168.1", "300.168.1.1", "12:34:56", "2001::db8::1", "1.2.3.4.5"])
+def test_what_looks_like_an_address_of_a_machine_and_is_none(value: str) -> None:
+    text = f"from {value} it came"
+    assert combine(text, [], [span(5, 5 + len(value), "other_pii", "", 1.0)]) == []
+
+
+@pytest.mark.parametrize(
+    "value", ["192.0.2.44", "2001:db8::8a2e:370:7334", "fe80::1%eth0", "10.0.0.0/8", "0a:1b:2c:3d:4e:5f", "anna.b.82"]
+)
+def test_what_may_be_an_address_of_a_machine_or_is_another_thing(value: str) -> None:
+    text = f"from {value} it came"
+    assert len(combine(text, [], [span(5, 5 + len(value), "other_pii", "", 1.0)])) == 1
+
+
 def test_the_stronger_of_two_rules_names_their_union() -> None:
     out = combine(TEXT, [Finding(span(0, 5, "secret"), "cued"), Finding(span(3, 7, "private_email"), "validated")])
     assert [(s.start, s.end, s.label) for s in out] == [(0, 7, "private_email")]

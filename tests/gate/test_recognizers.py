@@ -12,6 +12,7 @@ from gate_values import card, digits, dni, drawn, email, full_width, grouped, ib
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lily.gate import recognizers
 from lily.gate.recognizers import checks
 
 SEEDS = st.integers(0, 2**32)
@@ -145,6 +146,12 @@ GOVERNMENT: dict[str, Callable[[random.Random], str]] = {
     "CURP": lambda r: passing(
         lambda: f"GARC8{digits(r, 1)}0{r.randint(1, 9)}1{digits(r, 1)}HDFRRL0{digits(r, 1)}", checks.curp
     ),
+    "Krankenversichertennummer": lambda r: passing(lambda: f"A{digits(r, 9)}", checks.kvnr),
+    "Rentenversicherungsnummer": lambda r: passing(
+        lambda: f"15{r.randint(10, 28)}0{r.randint(1, 9)}{digits(r, 2)}C{digits(r, 3)}", checks.rvnr
+    ),
+    "South African ID": lambda r: passing(lambda: f"800101{digits(r, 4)}0{digits(r, 2)}", checks.za_id),
+    "Thai national ID": lambda r: passing(lambda: "1" + digits(r, 12), checks.th_id),
     "MBI": lambda r: f"1EG{digits(r, 1)}-TE{digits(r, 1)}-MK{digits(r, 2)}",
     "passport no.": lambda r: f"X{digits(r, 8)}",
     "driving licence number": lambda r: f"MORGA{digits(r, 6)}SM{digits(r, 1)}IJ",
@@ -171,6 +178,28 @@ def test_bare_ids_need_their_name(scheme: str, seed: int) -> None:
     number = GOVERNMENT[scheme](random.Random(seed)).replace("-", "")
     if number.isdigit():
         assert pieces(f"row {number} of the list") == []
+
+
+@pytest.mark.parametrize("scheme", ["DNI", "NHS number", "Aadhaar", "PESEL", "BSN", "TCKN", "Thai national ID"])
+@given(SEEDS)
+def test_bare_ids_that_are_the_whole_text_support_the_model(scheme: str, seed: int) -> None:
+    number = GOVERNMENT[scheme](random.Random(seed))
+    found = [f for f in recognizers.find(f" {number}\n") if f.span.sub == "government_id"]
+    assert found
+    assert all(number == f" {number}\n"[f.span.start : f.span.end] for f in found)
+
+
+def test_published_examples_of_check_digits() -> None:
+    assert checks.kvnr("A123456780")
+    assert not checks.kvnr("A123456787")
+    assert checks.rvnr("15070649C103")
+    assert not checks.rvnr("15070649C101")
+    assert checks.za_id("8001015009087")
+    assert not checks.za_id("8001015009086")
+    assert checks.th_id("1234567890121")
+    assert not checks.th_id("1234567890123")
+    for century in "UVWXYABCDEF":  # the letters that Finland gives out since 2023
+        assert ("account_number", "131052" + century + "308T") in pieces(f"henkilötunnus 131052{century}308T, thanks")
 
 
 @given(SEEDS)

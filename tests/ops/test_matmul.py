@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, strategies
 from kernels import (
     EPSILON,
+    INSTRUCTION_SETS,
     KERNELS,
     Draw,
     Kernels,
@@ -17,7 +18,8 @@ from kernels import (
     seeds,
 )
 
-from reference import FLOAT64, Array, Matrix, bf16_values, matmul
+from reference import BYTES_FLOAT64, FLOAT64, Array, Matrix, bf16_bits, bf16_values, matmul
+from reference.matmul import round_to_bytes
 
 
 def bound(x: Array, matrix: Matrix, expert: int = 0) -> Array:
@@ -48,6 +50,43 @@ def test_matmul(isa: str, seed: int, rows: int, outputs: int, groups: int, packi
     y = Kernels(isa).run("matmul", x, matrix, 0, base=base)
     values = bf16_values(x, np.float64)
     check_bounded("matmul", y, matmul(values, matrix, FLOAT64), bound(values, matrix))
+
+
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+@many_examples
+@given(
+    seed=seeds,
+    rows=row_counts,
+    outputs=strategies.integers(1, 150),
+    groups=strategies.sampled_from((1, 2, 3, 5, 8, 32)),
+    packing=packings,
+    base=bases,
+)
+def test_inputs_of_8_bits(isa: str, seed: int, rows: int, outputs: int, groups: int, packing: str, base: int) -> None:
+    """Groups of zeros and groups of very different size among them; every instruction set gives the same bits."""
+    draw = Draw(seed)
+    matrix = draw.matrix(outputs, 64 * groups, packing)
+    sizes = draw.random.choice((0.0, 2.0**-30, 1.0, 2.0**20), (rows, groups, 1))
+    x = bf16_bits(draw.random.standard_normal((rows, groups, 64)) * sizes).reshape(rows, -1)
+    y = Kernels(isa, byte_inputs=True).run("matmul", x, matrix, 0, base=base)
+    values = bf16_values(x, np.float64)
+    taken = values if packing == "bf16" else round_to_bytes(values)
+    check_bounded("matmul", y, matmul(values, matrix, BYTES_FLOAT64), bound(taken, matrix) + 1e-30)
+    if packing != "bf16":
+        other = Kernels(INSTRUCTION_SETS[-1], byte_inputs=True).run("matmul", x, matrix, 0, base=base)
+        assert np.array_equal(y, other)
+
+
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+def test_what_is_not_finite_stays_so_in_8_bits(isa: str) -> None:
+    draw = Draw(1)
+    for packing in ("affine4", "affine8"):
+        for odd in (0x7FC0, 0x7F80, 0xFF80):
+            x = draw.bits(3, 128)
+            x[1, 70] = odd
+            y = Kernels(isa, byte_inputs=True).run("matmul", x, draw.matrix(20, 128, packing), 0)
+            assert np.isnan(y[1]).all()
+            assert np.isfinite(y[[0, 2]]).all()
 
 
 @pytest.mark.parametrize("isa", KERNELS)

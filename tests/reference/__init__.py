@@ -20,6 +20,8 @@ from reference.norm import norm
 from reference.numbers import (
     BF16,
     BF16_FLOAT64,
+    BYTES,
+    BYTES_FLOAT64,
     FLOAT32,
     FLOAT64,
     Arithmetic,
@@ -33,6 +35,8 @@ from reference.numbers import (
 __all__ = [
     "BF16",
     "BF16_FLOAT64",
+    "BYTES",
+    "BYTES_FLOAT64",
     "FLOAT32",
     "FLOAT64",
     "Arithmetic",

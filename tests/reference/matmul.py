@@ -1,7 +1,8 @@
 """Weight matrices and the product y = x . w^T.
 
 A matrix is stored the way MLX stores it: affine 4 or 8 bits with one bf16 scale and bias for each 64 inputs, codes in
-little-endian 32-bit words, lowest bits first; or plain bf16. The product itself rounds nothing.
+little-endian 32-bit words, lowest bits first; or plain bf16. The product rounds nothing, except for inputs that are
+taken as bytes.
 """
 
 from dataclasses import dataclass, field
@@ -60,5 +61,17 @@ def matmul(x: Array, matrix: Matrix, arithmetic: Arithmetic, expert: int | None 
     weight = matrix.dense(arithmetic.dtype)
     if expert is not None:
         weight = weight[expert]
-    product: Array = arithmetic.array(x) @ weight.T
+    inputs = arithmetic.array(x)
+    if arithmetic.byte_inputs and matrix.packing != "bf16":
+        inputs = arithmetic.array(round_to_bytes(inputs))
+    product: Array = inputs @ weight.T
     return product
+
+
+def round_to_bytes(x: Array) -> Array:
+    """Round each group of x [rows, cols] to whole multiples of 1/127 of its largest magnitude, in float32 steps."""
+    groups = x.astype(np.float32).reshape(len(x), -1, GROUP)
+    peak = np.abs(groups).max(axis=-1, keepdims=True)
+    inverse = np.float32(127) / np.where(peak > 0, peak, np.float32(1))
+    rounded: Array = np.rint(groups * inverse) * (peak / np.float32(127))
+    return rounded.reshape(x.shape)

@@ -47,10 +47,12 @@ def bf16_values(bits: Array, dtype: Any = np.float32) -> Array:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The type every operation runs in, and whether the documented points round to bf16."""
+    """The type every operation runs in, whether the documented points round to bf16, and whether products with affine
+    matrices round their inputs to 8 bits."""
 
     dtype: Any
     rounding: str | None = None  # None or "bf16"
+    byte_inputs: bool = False
 
     def array(self, x: Any) -> Array:
         return np.asarray(x, dtype=self.dtype)
@@ -64,6 +66,8 @@ FLOAT64 = Arithmetic(np.float64)
 FLOAT32 = Arithmetic(np.float32)
 BF16 = Arithmetic(np.float32, "bf16")
 BF16_FLOAT64 = Arithmetic(np.float64, "bf16")
+BYTES = Arithmetic(np.float32, "bf16", byte_inputs=True)
+BYTES_FLOAT64 = Arithmetic(np.float64, "bf16", byte_inputs=True)
 
 
 def sigmoid(x: Array) -> Array:

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import time
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
 
-from . import export
+from . import export, sets
 from .decode import Reader
 from .score import Score
-
-PERSONS_ONLY = ("btc", "wnut", "uner", "sec-")
 
 
 def main() -> None:
@@ -39,37 +36,32 @@ def main() -> None:
         settings["window"],
         settings["stride"],
     )
-    pooled, clean, macro, figures = Score(), [0, 0], [], {}
-    for path in sorted((args.data / "eval-only").glob("*.jsonl")):
-        documents = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-        random.Random(0).shuffle(documents)
-        documents = documents[: args.limit or None]
+    scores: dict[str, Score] = {}
+    for path in sets.files(args.data):
+        documents = sets.documents(path, args.limit)
         score, begun = Score(), time.perf_counter()
         found = reader.read([d["text"] for d in documents])
         seconds = time.perf_counter() - begun
         for document, spans in zip(documents, found, strict=True):
             score.add(document, spans)
-            pooled.add(document, spans)
-        macro.append(score.untyped.measures()[2])
-        if not path.name.startswith(PERSONS_ONLY):
-            clean = [clean[0] + score.clean[0], clean[1] + score.clean[1]]
-        figures[path.stem] = score.untyped.measures()
+        scores[path.stem] = score
         print(f"{path.stem:32} {score.documents:5} {score.line()} {score.length / seconds:.0f} chars/s", flush=True)
+    pooled = sets.pooled(scores.values())
     print(f"{'pooled':32} {pooled.documents:5} {pooled.line()}")
     print(
-        f"macro untyped F1 over files {sum(macro) / len(macro):.3f},"
-        f" clean flagged without persons-only sets {clean[0]}/{clean[1]}"
+        f"macro untyped F1 over files {sets.macro(scores.values()):.3f},"
+        f" clean flagged without persons-only sets {sets.clean(scores)}"
     )
     for label in sorted(pooled.by_label):
         char, exact = pooled.by_label[label].measures(), pooled.exact[label].measures()
         print(f"  {label:18} char {char[0]:.3f}/{char[1]:.3f}/{char[2]:.3f}  exact {exact[2]:.3f}")
-    for name, (hits, count) in sorted(pooled.by_sub.items()):
-        print(f"    {name:36} characters found {hits / count:.3f} of {count}")
+    for name, share in sorted(pooled.by_sub.items()):
+        print(f"    {name:36} characters found {share.ratio:.3f} of {share.whole}")
     if args.json:
         args.json.write_text(
             json.dumps(
                 {
-                    "files": figures,
+                    "files": {name: score.untyped.measures() for name, score in scores.items()},
                     "pooled": pooled.untyped.measures(),
                     "typed": pooled.total(pooled.by_label).measures(),
                     "exact": pooled.total(pooled.exact).measures(),

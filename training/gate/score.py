@@ -1,7 +1,7 @@
 """Scores spans against gold: by character and exactly, typed and untyped, only for the labels a document covers.
 
 Characters are those without white space. A prediction that lies mostly on a document's `ignore` regions counts neither
-way.
+way. It is the only scorer: training measures the model alone with it, benchmarks/gate_quality.py whole tools.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ class Counts:
         self.fp += fp
         self.fn += fn
 
+    def merge(self, other: Counts) -> None:
+        """The counts of other documents as well."""
+        self.add(other.tp, other.fp, other.fn)
+
     def measures(self) -> tuple[float, float, float]:
         """Precision, recall, F1."""
         p = self.tp / (self.tp + self.fp) if self.tp + self.fp else 0.0
@@ -40,15 +44,40 @@ class Counts:
 
 
 @dataclass
+class Share:
+    """So many of so many."""
+
+    part: int = 0
+    whole: int = 0
+
+    def add(self, part: int, whole: int) -> None:
+        """More of them."""
+        self.part += part
+        self.whole += whole
+
+    def merge(self, other: Share) -> None:
+        """Those of other documents as well."""
+        self.add(other.part, other.whole)
+
+    @property
+    def ratio(self) -> float:
+        """From 0 to 1; 0 of none."""
+        return self.part / self.whole if self.whole else 0.0
+
+    def __str__(self) -> str:
+        return f"{self.part}/{self.whole}"
+
+
+@dataclass
 class Score:
-    """The counts of a set of documents."""
+    """The counts of a set of documents. Can be pickled, so that processes may share the work, and merged."""
 
     untyped: Counts = field(default_factory=Counts)
     by_label: dict[str, Counts] = field(default_factory=lambda: defaultdict(Counts))
     exact: dict[str, Counts] = field(default_factory=lambda: defaultdict(Counts))
-    by_sub: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))  # characters found, all
-    clean: list[int] = field(default_factory=lambda: [0, 0])  # flagged, documents without gold spans
-    repeated: list[int] = field(default_factory=lambda: [0, 0])  # found everywhere, values that occur twice
+    by_sub: dict[str, Share] = field(default_factory=lambda: defaultdict(Share))  # characters found under any label
+    clean: Share = field(default_factory=Share)  # documents without gold spans that have a prediction
+    repeated: Share = field(default_factory=Share)  # values that occur twice or more, found whole everywhere
     documents: int = 0
     length: int = 0
 
@@ -89,28 +118,46 @@ class Score:
         for (a, b, label), s in zip(gold, document["spans"], strict=True):
             c = characters(text, a, b)
             name = f"{label}/{s['sub']}" if s.get("sub") else label
-            self.by_sub[name][0] += len(c & all_guessed)
-            self.by_sub[name][1] += len(c)
+            self.by_sub[name].add(len(c & all_guessed), len(c))
             values[label, text[a:b].lower()].append(c <= all_guessed)
         for hits_of in values.values():
             if len(hits_of) > 1:
-                self.repeated[0] += all(hits_of)
-                self.repeated[1] += 1
+                self.repeated.add(all(hits_of), 1)
         if not gold:
-            self.clean[0] += bool(kept)
-            self.clean[1] += 1
+            self.clean.add(bool(kept), 1)
+
+    def merge(self, other: Score) -> None:
+        """The counts of other documents as well."""
+        self.untyped.merge(other.untyped)
+        for label, counts in other.by_label.items():
+            self.by_label[label].merge(counts)
+        for label, counts in other.exact.items():
+            self.exact[label].merge(counts)
+        for name, share in other.by_sub.items():
+            self.by_sub[name].merge(share)
+        self.clean.merge(other.clean)
+        self.repeated.merge(other.repeated)
+        self.documents += other.documents
+        self.length += other.length
+
+    def found(self, name: str) -> Share:
+        """The characters of gold spans of a label, or "label/sub", that lie in any prediction, whatever its label."""
+        out = Share()
+        for key, share in self.by_sub.items():
+            if key == name or key.startswith(f"{name}/"):
+                out.merge(share)
+        return out
 
     @staticmethod
     def total(counts: dict[str, Counts]) -> Counts:
         """The sum over labels."""
         out = Counts()
         for c in counts.values():
-            out.add(c.tp, c.fp, c.fn)
+            out.merge(c)
         return out
 
     def line(self) -> str:
         """One line: the four headline figures and the counts of clean and repeated."""
         u, t, e = (c.measures() for c in (self.untyped, self.total(self.by_label), self.total(self.exact)))
         quality = f"untyped {u[0]:.3f}/{u[1]:.3f}/{u[2]:.3f} typed {t[2]:.3f} exact {e[2]:.3f}"
-        clean, repeated = "/".join(map(str, self.clean)), "/".join(map(str, self.repeated))
-        return f"{quality} clean flagged {clean} repeated {repeated}"
+        return f"{quality} clean flagged {self.clean} repeated {self.repeated}"

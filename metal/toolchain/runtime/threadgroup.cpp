@@ -239,6 +239,10 @@ void block(Threadgroup &group) {
     if (!to->started) {
         start(group, *to);
     }
+    // In order, the lane behind this one is the next: its stack comes from memory while this one runs.
+    const Lane &behind = to[to->lane + 1 < simdgroup_size ? 1 : 0];
+    __builtin_prefetch(behind.stack);
+    __builtin_prefetch(static_cast<const char *>(behind.stack) + 64);
     msl_switch(&from->stack, to->stack);
 }
 

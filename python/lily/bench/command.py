@@ -54,14 +54,14 @@ def _lengths(text: str) -> list[int]:
 
 
 def _bench(options: argparse.Namespace) -> None:
-    from .. import hub
     from ..checkpoint import open_checkpoint
+    from ..location import locate
     from .contract import LENGTHS, STEPS
     from .runner import run
 
     if ("llama.cpp" in options.vs) != (options.gguf is not None):
         raise InvalidInput("--vs llama.cpp and --gguf FILE belong together: llama.cpp reads its own format")
-    folder = hub.locate(options.model)
+    folder = locate(options.model)
     with open_checkpoint(folder) as checkpoint:
         name, positions = checkpoint.name, checkpoint.max_positions
         model = checkpoint.describe()

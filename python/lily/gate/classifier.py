@@ -9,7 +9,7 @@ there are as many as one batch, whatever the texts' lengths. Rules, policy and m
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -31,14 +31,12 @@ EMBEDDED = Path(__file__).parent.parent / "models" / "gate-nano"
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int32]
-Skip = Callable[[str], bool]
 
 _BATCH = 4096  # tokens of one call of the encoder, at least a window
 _PIECE = 16_384  # characters that are tokenised at a time
 _SEARCH = 4096  # of them, from the end, in which a good place for the cut is looked for
 _CUT = re.compile(r"(?s:.*)[^\W_](?=\s)")  # behind a letter or digit and before white space every tokenizer cuts
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_UNSEEN = -30.0  # logit of every tag but O where no window looked
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Reading:
     spans        sorted, without overlap; `score` is the mean over the span's tokens of the probability of its label
                  (the four tags of the label together, from the averaged logits)
     sensitivity  0 to 1: the largest of the windows'; 0.0 for a text without tokens
-    any_pii      float32 [tokens]: probability that the token is anything but O
+    any_pii      float32 [tokens]: probability that the token is anything but O; of the tokens that the model read
     offsets      int32 [tokens, 2]: the characters of each token, end exclusive; tokens may share a character
     """
 
@@ -105,23 +103,32 @@ class Classifier:
             raise
         return cls(inner, checkpoint, tokenizer, step)
 
-    def read(self, texts: Sequence[str], *, skip: Skip | None = None, repeats: bool = True) -> list[Reading]:
+    def read(self, texts: Sequence[str], *, repeats: bool = True) -> list[Reading]:
         """A reading of each text, in order. Texts of any length; memory grows with the tokens by a few bytes each.
 
-        Of log lines that differ in numbers only, one is read (repeats.py); `repeats=False` reads every line. `skip`, if
-        given, is called with the text of each window; where it says True the model does not look, and tokens that no
-        window looked at are O with certainty.
+        Of the lines of a log only those are read that may hold something new (repeats.py); the reading has no tokens of
+        the others. `repeats=False` reads every line.
 
         Raises CheckpointError (the files changed), NumericalError, DeviceError, InvalidInput.
         """
         if isinstance(texts, str):
             raise InvalidInput("texts is a str; expected a list of them: read([text]).")
         self.checkpoint.check_unchanged()
-        condensed = [condense(text) if switch(repeats, "repeats") else None for text in texts]
-        timelines = [
-            _Timeline(self, text if short is None else short.text) for text, short in zip(texts, condensed, strict=True)
-        ]
-        windows = (window for timeline in timelines for window in timeline.windows(skip))
+        logs = [condense(text) if switch(repeats, "repeats") else None for text in texts]
+        readings = self._read([text if log is None else log.first.text for text, log in zip(texts, logs, strict=True)])
+        rest: list[tuple[int, Condensed]] = []
+        for at, log in enumerate(logs):
+            if log is not None:
+                more = log.second(readings[at].any_pii, readings[at].offsets)
+                readings[at] = _spread(readings[at], log.first, texts[at])
+                rest += [] if more is None else [(at, more)]
+        for (at, more), reading in zip(rest, self._read([more.text for _, more in rest]), strict=True):
+            readings[at] = _joined(readings[at], _spread(reading, more, texts[at]))
+        return readings
+
+    def _read(self, texts: Sequence[str]) -> list[Reading]:
+        timelines = [_Timeline(self, text) for text in texts]
+        windows = (window for timeline in timelines for window in timeline.windows())
         for batch in _batches(windows, self._inner.max_rows):
             ids = np.concatenate([window.ids for window in batch])
             lengths = np.array([len(window.ids) for window in batch], np.int32)
@@ -129,10 +136,7 @@ class Classifier:
             edges = np.concatenate([[0], np.cumsum(lengths)])
             for window, first, last, score in zip(batch, edges, edges[1:], sensitivity, strict=False):
                 window.timeline.take(window, logits[first:last], float(score))
-        return [
-            timeline.finish() if short is None else _spread(timeline.finish(), short, text)
-            for text, short, timeline in zip(texts, condensed, timelines, strict=True)
-        ]
+        return [timeline.finish() for timeline in timelines]
 
     def close(self) -> None:
         """Gives the memory and the files back. Later calls raise InvalidInput."""
@@ -204,10 +208,10 @@ class _Timeline:
         self._tags: list[npt.NDArray[np.uint8]] = []
         self._scores: list[Floats] = []  # probability of the tag's label
 
-    def windows(self, skip: Skip | None) -> Iterator[_Window]:
-        """The windows that the model is to look at."""
+    def windows(self) -> Iterator[_Window]:
+        """The windows, in order."""
         window, stride, last = self._classifier.window, self._classifier.stride, self._classifier.last
-        ids, offsets, first = np.zeros(0, np.int32), np.zeros((0, 2), np.int32), 0
+        ids, first = np.zeros(0, np.int32), 0
         # A lone surrogate is no character; one that stands for "not a character" keeps the offsets.
         text = _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", self._text)
         pieces = _pieces(text)
@@ -218,14 +222,13 @@ class _Timeline:
                 new_ids, new_offsets = self._classifier.tokenizer.encode_with_offsets(part)
                 places = np.array(new_offsets, np.int32).reshape(-1, 2) + np.int32(start)
                 ids = np.concatenate([ids, np.array(new_ids, np.int32)])
-                offsets = np.concatenate([offsets, places])
                 self._offsets.append(places)
                 self._count += len(new_ids)
             more = len(ids) > last
             here = ids[:window] if more else ids
-            if len(here) and not (skip and skip(text[offsets[0, 0] : offsets[len(here) - 1, 1]])):
+            if len(here):
                 yield _Window(self, first, here)
-            ids, offsets, first = ids[stride:], offsets[stride:], first + stride
+            ids, first = ids[stride:], first + stride
 
     def take(self, window: _Window, logits: Floats, sensitivity: float) -> None:
         """Logits [n, tags] of a window; none of an earlier window comes after it."""
@@ -256,17 +259,13 @@ class _Timeline:
 
     def _settle(self, end: int) -> None:
         """The tokens before `end` get no more logits: their probabilities, and the tags that are now decided."""
-        unseen = np.full(len(TAGS), _UNSEEN, np.float32)
-        unseen[0] = 0
-        while self._done < end:  # a long stretch that nobody looked at comes at once
-            size = min(end - self._done, _BATCH)
-            self._grow(self._done + size)
-            seen, weights = self._weights[:size] > 0, np.maximum(self._weights[:size], 1)
-            logits = np.where(seen[:, None], self._sums[:size] / weights[:, None], unseen)
-            self._done, self._sums, self._weights = self._done + size, self._sums[size:], self._weights[size:]
+        size = end - self._done
+        if size > 0:
+            logits = self._sums[:size] / self._weights[:size, None]
+            self._done, self._sums, self._weights = end, self._sums[size:], self._weights[size:]
             odds = np.exp(logits - logits.max(axis=1, keepdims=True))
             odds /= odds.sum(axis=1, keepdims=True)
-            self._any_pii.append(np.where(seen, np.maximum(1 - odds[:, 0], 0), np.float32(0)))
+            self._any_pii.append(np.maximum(1 - odds[:, 0], 0))
             self._waiting.append(odds[:, 1:].reshape(size, len(LABELS), 4).sum(axis=2))
             self._decide(self._viterbi.push(logits))
 
@@ -298,6 +297,15 @@ def _spread(reading: Reading, condensed: Condensed, text: str) -> Reading:
         if start < end:
             spans.append(replace(span, start=start, end=end))
     return Reading(spans, reading.sensitivity, reading.any_pii[numbers], offsets)
+
+
+def _joined(one: Reading, other: Reading) -> Reading:
+    """The readings of different lines of a text as one."""
+    offsets = np.concatenate([one.offsets, other.offsets])
+    order = np.argsort(offsets[:, 0], kind="stable")
+    any_pii = np.concatenate([one.any_pii, other.any_pii])[order]
+    spans = sorted([*one.spans, *other.spans])
+    return Reading(spans, max(one.sensitivity, other.sensitivity), any_pii, offsets[order])
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:

@@ -2,7 +2,8 @@
 
 Validated rules fix label and kind; where the model agrees on the label the extents are united, where it does not it
 keeps what the rule leaves over. Cued rules add. Weak rules only raise the score of what the model saw. Vetoes delete
-what an unsure model sees inside them.
+what an unsure model sees inside them. A number that is the whole text, with no word beside it, counts only where a rule
+knows its form: the model learnt from surroundings, and there are none.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from .folding import View, view_of
-from .recognizers import vetoed
+from .recognizers import is_no_machine, vetoed
 from .spans import RANK, Finding, Span
+
+_NUMBERS = frozenset({"account_number", "private_phone", "private_date"})
+_MARGIN = 16  # characters (quotes, blanks) that may stand around a value that is the whole text
 
 SURE = 0.9
 """From this score on the model's span stands against a veto."""
@@ -32,6 +36,7 @@ def combine(text: str | View, findings: Iterable[Finding], model: Iterable[Span]
             raise ValueError(f"a span ends at {span.end}, the text at {len(view.text)}")
     settled = _settled([f for f in rules if f.strength != "weak"])
     weak = [f.span for f in rules if f.strength == "weak"]
+    seen = [span for span in seen if _possible(view.text, span, rules)]
     kept = _believed([_raised(span, weak) for span in seen], settled, vetoed(view) if seen else [])
     return _trimmed(view.text, _joined(view.text, settled, kept))
 
@@ -52,6 +57,15 @@ def _settled(findings: Sequence[Finding]) -> list[Span]:
 def _weight(finding: Finding) -> tuple[int, int, float]:
     span = finding.span
     return RANK[finding.strength], span.end - span.start, span.score
+
+
+def _possible(text: str, span: Span, rules: Sequence[Finding]) -> bool:
+    """Whether there is more to a model's span than its look."""
+    if span.label == "other_pii":
+        return not is_no_machine(text[span.start : span.end])
+    outside = len(text) - (span.end - span.start)
+    alone = outside <= _MARGIN and not any(c.isalnum() for c in text[: span.start] + text[span.end :])
+    return not (alone and span.label in _NUMBERS) or any(rule.span.overlaps(span) for rule in rules)
 
 
 def _raised(span: Span, weak: Sequence[Span]) -> Span:

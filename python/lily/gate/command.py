@@ -33,7 +33,9 @@ def _add_gate(commands: Any) -> None:
     gate.add_argument("file", metavar="FILE", help="a UTF-8 text; - reads standard input")
     gate.add_argument("--policy", metavar="P", help="a TOML file, strict or balanced (left out: balanced)")
     gate.add_argument("--destination", metavar="D", help="where the text is to go, for the policy's rules about that")
-    gate.add_argument("--model", metavar="FOLDER", help="another classifier; left out, the embedded one")
+    gate.add_argument("--model", help="another classifier, a folder or hub repository; left out, the embedded one")
+    gate.add_argument("--revision", metavar="R", help="of a hub repository; left out, its main branch")
+    gate.add_argument("--offline", action="store_true", default=None, help="never touch the network")
     gate.add_argument("--messages", action="store_true", help="the text is a JSON list of chat messages")
     gate.add_argument("--audit", metavar="DB", help="record the decision in this audit log")
     shape = gate.add_mutually_exclusive_group()
@@ -66,11 +68,16 @@ def _gate(options: argparse.Namespace) -> None:
     from .audit import AuditLog
     from .gate import Gate
 
+    if options.model is None and options.revision is not None:
+        raise InvalidInput("--revision belongs to --model, which is missing; the embedded classifier has none.")
     policy = _policy(options.policy)
     text = _text(options.file)
     content = _messages(text) if options.messages else text
     audit = None if options.audit is None else AuditLog(options.audit)
-    gate = Gate(policy, audit) if options.model is None else Gate.load(options.model, policy=policy, audit=audit)
+    if options.model is None:
+        gate = Gate(policy, audit)
+    else:
+        gate = Gate.load(options.model, policy=policy, audit=audit, revision=options.revision, offline=options.offline)
     with gate:
         verdict = gate.classify(content, destination=options.destination)
     if audit is not None:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CheckpointError, InvalidInput, PolicyError
-from ..local_files import user_path
+from ..location import locate
 from .masking import Restored
 from .messages import Content, Document
 from .pipeline import Memory, Pipeline, Reader
@@ -56,20 +56,26 @@ class Gate:
     @classmethod
     def load(
         cls,
-        path: str | os.PathLike[str],
+        path_or_repo: str | os.PathLike[str],
         *,
         policy: Policy | None = None,
         audit: AuditLog | None = None,
         device: str = "auto",
         threads: int | None = None,
+        revision: str | None = None,
+        offline: bool | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Gate:
-        """A Gate with the classifier in another folder: ours, or the reference's (bf16 or MLX int8).
+        """A Gate with another classifier: ours, or the reference's (bf16 or MLX int8), in a folder or in a repository
+        of the hub (downloaded once).
 
-        Raises CheckpointError for what is no such folder, DeviceError for an unknown device.
+        revision, offline and progress are as for `Engine.load`. Raises CheckpointError and UnsupportedCheckpoint for
+        what is no such classifier, HubError, DeviceError, OutOfMemory, InvalidInput.
         """
         from .classifier import Classifier
 
-        return cls(policy, audit, classifier=Classifier.load(user_path(path), device=device, threads=threads))
+        folder = locate(path_or_repo, revision, offline, progress)
+        return cls(policy, audit, classifier=Classifier.load(folder, device=device, threads=threads))
 
     def close(self) -> None:
         """Gives the classifier's memory back. Every later verdict is LOCAL, or stricter. The audit log stays open."""
@@ -166,7 +172,7 @@ def _embedded() -> Reader:
     if not (EMBEDDED / "config.json").is_file():
         raise CheckpointError(
             f"the embedded classifier is not in {EMBEDDED}: this installation is incomplete; install lily again, or "
-            "name another classifier's folder with Gate.load(path)."
+            "name another classifier with Gate.load(path_or_repo)."
         )
     from .classifier import Classifier
 

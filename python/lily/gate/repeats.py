@@ -1,9 +1,14 @@
-"""Log text in which most lines are one of a few forms: the model reads each form once.
+"""Logs, in which the model need not read every line: lines that differ in numbers only, and lines without a new word.
 
 The skeleton of a line is the line without its numbers and identifiers. Short numbers of any length are alike; from
-seven digits on the length counts, so that what looks like an account number stands for such only. `condense` keeps the
-first line of each skeleton; what the model says about it is then said of every line with that skeleton, numbers mapped
-to numbers. Letters are never left out: a line with another name or another word is read. Rules still see every line.
+seven digits on the length counts, so that what looks like an account number stands for such only. Of the lines with one
+skeleton the first is read, and what the model says about it is then said of all of them, numbers mapped to numbers.
+
+Lines that look like those of a program's log are looked through word by word as well. `condense` takes those with a
+word that no earlier one has; two capitalised words in a row count as a word of their own, and so does a number with the
+word before it. Of the others, `Log.second` takes those with a word on which the model's suspicion falls
+wherever it was read. What is then left holds only words that are above suspicion somewhere, and is not read. Rules see
+every line.
 """
 
 from __future__ import annotations
@@ -19,6 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 LEAST_LINES = 64
+LEAST_NUMBERS = 3  # in a line of a program's log, the first of them
+FIRST_NUMBER = 24  # at most so many characters from its start
+CLEAN = 0.1  # the most that P(personal) of a token above suspicion is
 LEAST_LENGTH = 40  # characters of a line; what a shorter one means, its neighbours say
 MOST_KEPT = 0.7  # of the characters; above, it is not worth the lost context
 ANY_DIGITS = 6  # up to so many digits the length does not count
@@ -26,7 +34,16 @@ ANY_DIGITS = 6  # up to so many digits the length does not count
 # An identifier of eight or more hexadecimal digits, with or without dashes, at least one of them a number; or digits.
 _VARIABLE = re.compile(r"(?<![0-9A-Za-z])(?=[a-fA-F-]*[0-9])[0-9a-fA-F]{8,}(?:-[0-9a-fA-F]{4,})*(?![0-9A-Za-z])|[0-9]+")
 
+_WORD = re.compile(r"[^\W\d_]+")
+_PAIR = re.compile(r"(?<![^\W\d_])(?=([^\W\d_]+)((?:, |[ ._+-])[^\W\d_]+))")
+_NUMBER = re.compile(r"[\0\1](?:[0-9]+;)?")  # as it stands in a skeleton
+_BEFORE = 12  # characters before a number in which the word is that says what it is
+
+LEFT_OUT = -1
+_BLANK = "\2"  # in the place of what the model suspects
+
 Integers = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -40,9 +57,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Condensed:
-    """A text with one line of each skeleton.
+    """Some lines of a text, one of each skeleton.
 
-    lines   of the whole text; forms gives for each the number of the kept line with its skeleton
+    lines   of the whole text; forms gives for each the number of the kept line with its skeleton, or LEFT_OUT
     kept    the kept lines, at their places in `text`; sources gives the number of each among `lines`
     """
 
@@ -53,12 +70,14 @@ class Condensed:
     sources: list[int]
 
     def tokens(self, offsets: Integers) -> tuple[Integers, Integers]:
-        """For the tokens of all lines in order: the number of the token in the condensed text, and its characters in
+        """For the tokens of these lines in order: the number of the token in the condensed text, and its characters in
         the whole one. `offsets` [tokens, 2] are those of the condensed text; a token is of the line it begins in."""
         edges = np.searchsorted(offsets[:, 0], [line.start for line in self.kept] + [len(self.text)])
         numbers = [np.zeros(0, np.int32)]
         places = [np.zeros((0, 2), np.int32)]
         for line, form in zip(self.lines, self.forms, strict=True):
+            if form == LEFT_OUT:
+                continue
             first, last = edges[form], edges[form + 1]
             numbers.append(np.arange(first, last, dtype=np.int32))
             places.append(self._moved(offsets[first:last], self.kept[form], line))
@@ -93,7 +112,8 @@ class Condensed:
     def _lines_of(self) -> list[list[int]]:
         found: list[list[int]] = [[] for _ in self.kept]
         for number, form in enumerate(self.forms):
-            found[form].append(number)
+            if form != LEFT_OUT:
+                found[form].append(number)
         return found
 
     @staticmethod
@@ -106,35 +126,95 @@ class Condensed:
         return np.asarray(inside + target.start, np.int32)
 
 
-def condense(text: str) -> Condensed | None:
-    """The text with one line of each skeleton, or None where too few lines repeat one."""
+@dataclass(frozen=True)
+class _Form:
+    """A skeleton: its first line, its words (none if that is no line of a log), and whether it is read first."""
+
+    source: int
+    words: frozenset[str]
+    first: bool
+
+
+class Log:
+    """The lines of a text by their skeletons, and which are to be read: `first`, and what `second` then asks for."""
+
+    def __init__(self, text: str, lines: list[Line], numbers: list[int], forms: list[_Form]) -> None:
+        self._text = text
+        self._lines = lines
+        self._numbers = numbers  # of the form of each line
+        self._forms = forms
+        self.first = self._condensed([number for number, form in enumerate(forms) if form.first])
+
+    def second(self, any_pii: Floats, offsets: Integers) -> Condensed | None:
+        """What else must be read, after the probabilities and places of the tokens of `first`; None if nothing must."""
+        text = np.array(list(self.first.text))
+        for start, end in offsets[any_pii > CLEAN]:
+            text[start:end] = _BLANK
+        clean: set[str] = set()
+        for line in self.first.kept:
+            clean |= _words(_skeleton("".join(text[line.start : line.end]))[0])
+        rest = [number for number, form in enumerate(self._forms) if not form.first and not form.words <= clean]
+        return self._condensed(rest) if rest else None
+
+    def _condensed(self, chosen: list[int]) -> Condensed:
+        """The lines of the chosen forms."""
+        place = {number: at for at, number in enumerate(chosen)}
+        sources = [self._forms[number].source for number in chosen]
+        contents = [self._text[self._lines[source].start : self._lines[source].end] for source in sources]
+        starts = [0, *accumulate(map(len, contents))]
+        kept = [
+            Line(start, end, self._lines[source].borders)
+            for start, end, source in zip(starts, starts[1:], sources, strict=False)
+        ]
+        forms = [place.get(number, LEFT_OUT) for number in self._numbers]
+        return Condensed("".join(contents), self._lines, forms, kept, sources)
+
+
+def condense(text: str) -> Log | None:
+    """The lines of a text by their skeletons, or None where most must be read anyway."""
     if text.count("\n") < LEAST_LINES:
         return None
     lines: list[Line] = []
-    forms: list[int] = []
-    kept: list[str] = []
-    sources: list[int] = []
+    numbers: list[int] = []
+    forms: list[_Form] = []
     seen: dict[str, int] = {}
+    known: set[str] = set()
     at = size = 0
     for content in text.splitlines(keepends=True):
         skeleton, borders = _skeleton(content)
-        form = seen.get(skeleton) if len(content) >= LEAST_LENGTH else None
-        if form is None:
-            form = seen[skeleton] = len(kept)
-            kept.append(content)
-            sources.append(len(lines))
-            size += len(content)
+        number = seen.get(skeleton) if len(content) >= LEAST_LENGTH else None
+        if number is None:
+            number = seen[skeleton] = len(forms)
+            words = _words(skeleton) if _of_a_log(content, borders) else frozenset()
+            first = not words or not words <= known
+            forms.append(_Form(len(lines), words, first))
+            known |= words
+            size += len(content) if first else 0
             if size > MOST_KEPT * len(text):
                 return None
-        forms.append(form)
+        numbers.append(number)
         lines.append(Line(at, at + len(content), borders))
         at += len(content)
-    starts = [0, *accumulate(map(len, kept))]
-    places = [
-        Line(start, start + len(content), lines[source].borders)
-        for start, content, source in zip(starts, kept, sources, strict=False)
-    ]
-    return Condensed("".join(kept), lines, forms, places, sources)
+    return Log(text, lines, numbers, forms)
+
+
+def _of_a_log(line: str, borders: tuple[int, ...]) -> bool:
+    return len(line) >= LEAST_LENGTH and len(borders) >= 2 * LEAST_NUMBERS + 2 and borders[1] <= FIRST_NUMBER
+
+
+def _words(skeleton: str) -> frozenset[str]:
+    """What must be known of a line before it need not be read: its words, pairs of names, the words before numbers."""
+    words = set(_WORD.findall(skeleton))
+    for match in _PAIR.finditer(skeleton):
+        one, other = match.groups()
+        if one[0].isupper() and any(character.isupper() for character in other[:3]):
+            words.add(one + other)
+    end = 0
+    for match in _NUMBER.finditer(skeleton):
+        before = _WORD.findall(skeleton[max(end, match.start() - _BEFORE) : match.start()])
+        words.add((before[-1] if before else "") + match[0])
+        end = match.end()
+    return frozenset(words)
 
 
 def _skeleton(line: str) -> tuple[str, tuple[int, ...]]:
@@ -147,7 +227,7 @@ def _skeleton(line: str) -> tuple[str, tuple[int, ...]]:
         found = match.group()
         parts.append(line[end:start])
         if not found.isdecimal():
-            parts.append("\0x")
+            parts.append("\1")
         else:
             parts.append("\0" if len(found) <= ANY_DIGITS else f"\0{len(found)};")
         borders += (start, stop)

@@ -89,6 +89,7 @@ class CpuBackend final : public Backend {
         scratch_.reset();
         scratch_ = std::make_unique<OwnedBuffer>(kernels_.scratch_bytes(limits, pool_.threads()));
         contract_ = Contract(limits);
+        byte_inputs_ = limits.byte_inputs;
     }
 
     Mapping map(std::span<const std::byte> memory, std::span<const Extent> tensors) override {
@@ -297,12 +298,13 @@ class CpuBackend final : public Backend {
         return at;
     }
 
-    Context start() { return Context{&pool_, scratch_->data()}; }
+    Context start() { return Context{&pool_, scratch_->data(), byte_inputs_}; }
 
     const Kernels &kernels_;
     Pool pool_;
     std::unique_ptr<OwnedBuffer> scratch_;
     Contract contract_;
+    bool byte_inputs_ = false;
 };
 
 } // namespace

@@ -30,7 +30,7 @@ template <Packing packing> static void arrange(const std::uint16_t *x, std::int6
     const std::int64_t groups = cols / kGroup, words = groups * group_words(packing);
     for (std::int64_t g = 0; g < groups; ++g) {
         std::uint32_t ordered[kUnits];
-        arrange_row(packing, x + g * kGroup, kGroup, 0, {ordered, to.sums + g, 1});
+        arrange_row(packing, x + g * kGroup, kGroup, 0, {ordered, to.sums + g, nullptr, 1});
         for (int w = 0; w < group_words(packing); ++w) {
             const std::int64_t word = g * group_words(packing) + w;
             std::uint32_t *out = to.units + word / kLanes * units * kLanes + word % kLanes;

@@ -91,6 +91,7 @@ struct HeadArgs {
 struct Context {
     Pool *pool;
     std::byte *scratch;
+    bool byte_inputs; // of Limits
 };
 
 struct Kernels {

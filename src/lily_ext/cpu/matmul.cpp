@@ -154,11 +154,11 @@ void matmul(Context &context, std::byte *scratch, const std::uint16_t *x, std::i
                 group.jobs[group.count++] = &jobs[j];
         if (group.count == 0)
             continue;
-        if (rows == 1) {
+        if (rows == 1 && (packing == Packing::bf16 || !context.byte_inputs)) {
             group.one = row_activations_at(scratch, group.cols);
             run_one(context, group);
         } else {
-            group.many = activations_at(scratch, rows, group.cols);
+            group.many = activations_at(scratch, packing, inputs_of(context), rows, group.cols);
             group.workspaces = scratch + activations_bytes(rows, group.cols);
             run_many(context, group);
         }
@@ -166,10 +166,8 @@ void matmul(Context &context, std::byte *scratch, const std::uint16_t *x, std::i
 }
 
 std::size_t matmul_scratch(std::int64_t rows, std::int64_t cols, int threads) {
-    if (rows == 1)
-        return row_activations_bytes(cols);
     const std::size_t many = activations_bytes(rows, cols) + static_cast<std::size_t>(threads) * workspace_bytes(cols);
-    return many + row_activations_bytes(cols); // a limit in rows covers calls with fewer, one row included
+    return many + row_activations_bytes(cols); // for one row taken as it is
 }
 
 } // namespace lily::cpu::LILY_ISA

@@ -71,7 +71,7 @@ void mlp(Context &context, const MlpArgs &args) {
     run.at = layout_of(shape, args.rows, context.pool->threads());
     run.normed = reinterpret_cast<std::uint16_t *>(base + run.at.normed);
     run.h = reinterpret_cast<std::uint16_t *>(base + run.at.h);
-    run.inputs = activations_at(base + run.at.inputs, args.rows, shape.hidden);
+    run.inputs = activations_at(base + run.at.inputs, args.gate.packing, inputs_of(context), args.rows, shape.hidden);
     run.workspaces = base + run.at.workspaces;
     run.panels = ceil_div(shape.width, kFused);
     context.pool->run(ceil_div(args.rows, kRowsOfPass), prepare, &run);

@@ -88,11 +88,13 @@ static Workspace workspace_of(const Run &run, int worker, std::int64_t cols) {
     return workspace_at(run.scratch + run.at.workspaces + run.at.workspace * static_cast<std::size_t>(worker), cols);
 }
 
-static Run run_at(const MoeArgs &args, std::byte *scratch, int threads) {
+static Run run_at(const MoeArgs &args, const Context &context) {
+    std::byte *scratch = context.scratch;
+    const Inputs inputs = inputs_of(context);
     const MoeShape &shape = args.shape;
     Run run{};
     run.args = &args;
-    run.at = layout_of(shape, args.rows, threads);
+    run.at = layout_of(shape, args.rows, context.pool->threads());
     run.scratch = scratch;
     const auto at = [scratch](std::size_t offset) { return scratch + offset; };
     run.normed = reinterpret_cast<std::uint16_t *>(at(run.at.normed));
@@ -107,10 +109,12 @@ static Run run_at(const MoeArgs &args, std::byte *scratch, int threads) {
     run.active = reinterpret_cast<std::int32_t *>(at(run.at.active));
     run.tokens = reinterpret_cast<std::int32_t *>(at(run.at.tokens));
     run.places = reinterpret_cast<std::int32_t *>(at(run.at.places));
-    run.inputs = activations_at(at(run.at.inputs), args.rows, shape.hidden);
-    run.shared_inputs = activations_at(at(run.at.shared_inputs), args.rows, shape.hidden);
-    run.h_units = activations_at(at(run.at.h_units), args.rows * shape.top_k, shape.width);
-    run.shared_h_units = activations_at(at(run.at.shared_h_units), args.rows, shape.shared_width);
+    run.inputs = activations_at(at(run.at.inputs), args.gate.packing, inputs, args.rows, shape.hidden);
+    run.shared_inputs =
+        activations_at(at(run.at.shared_inputs), args.shared_gate.packing, inputs, args.rows, shape.hidden);
+    run.h_units = activations_at(at(run.at.h_units), args.down.packing, inputs, args.rows * shape.top_k, shape.width);
+    run.shared_h_units =
+        activations_at(at(run.at.shared_h_units), args.shared_down.packing, inputs, args.rows, shape.shared_width);
     return run;
 }
 
@@ -265,11 +269,13 @@ static void second_pass(void *context, std::int64_t item, int worker) {
 
 static void moe_rows(Context &context, const MoeArgs &args) {
     const MoeShape &shape = args.shape;
-    Run run = run_at(args, context.scratch, context.pool->threads());
+    Run run = run_at(args, context);
     norm(context, args.x, args.norm, shape.eps, args.rows, shape.hidden, run.normed);
     const Job jobs[] = {{&args.router, 0, Store::f32, run.logits, shape.experts},
                         {&args.shared_router, 0, Store::f32, run.shared_logits, 1}};
-    matmul(context, context.scratch + run.at.matmul, run.normed, args.rows, jobs, 2);
+    // Where a row goes should not hang on a rounding that could be avoided.
+    Context exact{context.pool, context.scratch, false};
+    matmul(exact, context.scratch + run.at.matmul, run.normed, args.rows, jobs, 2);
     context.pool->run(ceil_div(args.rows, kRowsOfPass), route, &run);
     sort_by_expert(run);
     const std::int64_t panels = ceil_div(shape.width, kFused);

@@ -220,6 +220,30 @@ LILY_INLINE void order16(const std::uint16_t *x, std::uint32_t *units) {
     _mm512_storeu_si512(units, _mm512_loadu_si512(x));
 }
 
+// Where the machine multiplies bytes, a byte unit is four inputs of 8 bits, and its sums are whole numbers.
+#define LILY_BYTE_UNITS 1
+using Counts = __m512i;
+LILY_INLINE Counts no_counts() { return _mm512_setzero_si512(); }
+// In assembly, because g++ 12 copies the sums of this intrinsic around.
+LILY_INLINE Counts step(Counts acc, Unit w, Unit x) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(w), "v"(x));
+    return acc;
+}
+LILY_INLINE F to_float(Counts v) { return _mm512_cvtepi32_ps(v); }
+// Byte unit j of a word of 4-bit codes: codes j, j + 2, j + 4, j + 6.
+LILY_INLINE Unit byte_unit4(Words w, int j) {
+    return _mm512_and_si512(_mm512_srli_epi32(w, 4 * j), _mm512_set1_epi32(0x0f0f0f0f));
+}
+// kLanes whole numbers from -127 to 127 to bytes, in the order of the codes.
+LILY_INLINE __m128i to_bytes(F v) { return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)); }
+LILY_INLINE void order_bytes4(F v, std::uint32_t *units) {
+    const __m128i apart = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+    _mm_storeu_si128(reinterpret_cast<__m128i *>(units), _mm_shuffle_epi8(to_bytes(v), apart));
+}
+LILY_INLINE void order_bytes8(F v, std::uint32_t *units) {
+    _mm_storeu_si128(reinterpret_cast<__m128i *>(units), to_bytes(v));
+}
+
 #else
 
 using Unit = F;

@@ -12,38 +12,98 @@ constexpr int kTileGroups = kPanel * kUnits * 4 > 8192 ? 1 : 2;
 // for free, beside the multiplications, while the stores are not; the narrow ones do it once for the first block only.
 constexpr std::int64_t kUnpackedRows = kLanes == 16 ? 48 : kBlock + 1;
 
+// Units of a group whose inputs are bytes.
+#if defined(LILY_BYTE_UNITS)
+constexpr int kByteUnits = kGroup / 4;
+#else
+constexpr int kByteUnits = kUnits; // the same whole numbers, in the units of this machine
+#endif
+
 std::size_t activations_bytes(std::int64_t rows, std::int64_t cols) {
     const std::int64_t groups = rows * (cols / kGroup);
     std::size_t bytes = 0;
     carve(bytes, groups * kUnits * 4);
     carve(bytes, groups * 4);
+    carve(bytes, groups * 4);
     return bytes;
 }
 
-Activations activations_at(std::byte *memory, std::int64_t rows, std::int64_t cols) {
+Activations activations_at(std::byte *memory, Packing packing, Inputs inputs, std::int64_t rows, std::int64_t cols) {
     const std::int64_t groups = rows * (cols / kGroup);
     std::size_t end = 0;
     auto *units = reinterpret_cast<std::uint32_t *>(memory + carve(end, groups * kUnits * 4));
-    return {units, reinterpret_cast<float *>(memory + carve(end, groups * 4)), rows};
+    auto *sums = reinterpret_cast<float *>(memory + carve(end, groups * 4));
+    auto *scales = reinterpret_cast<float *>(memory + carve(end, groups * 4));
+    return {units, sums, inputs == Inputs::bytes && packing != Packing::bf16 ? scales : nullptr, rows};
+}
+
+// Inputs of a group into units, as they are.
+static void order_group(Packing packing, const std::uint16_t *x, std::uint32_t *units) {
+    constexpr int step = kLanes * kUnitInputs;
+    for (int i = 0; i < kGroup / step; ++i) {
+        if (packing == Packing::affine4)
+            order4(x + i * step, units + i * kLanes);
+        else if (packing == Packing::affine8)
+            order8(x + i * step, units + i * kLanes);
+        else
+            order16(x + i * step, units + i * kLanes);
+    }
+}
+
+static float sum_of_group(const std::uint16_t *x) {
+    F total = zero();
+    for (int i = 0; i < kGroup / kLanes; ++i)
+        total = add(total, load_bf16(x + i * kLanes));
+    return sum(total);
+}
+
+// kLanes whole numbers, part i of a group, into byte units or, where there are none, back to bf16, which holds them.
+#if defined(LILY_BYTE_UNITS)
+static void order_bytes(Packing packing, F v, int i, std::uint32_t *units) {
+    if (packing == Packing::affine4)
+        order_bytes4(v, units + i * kLanes / 4);
+    else
+        order_bytes8(v, units + i * kLanes / 4);
+}
+#endif
+
+// Inputs of a group into byte units; returns their scale. What is not finite makes the scale NaN.
+static float round_group(Packing packing, const std::uint16_t *x, std::uint32_t *units, float &sum_of_rounded) {
+    F peaks = zero(), nothing = zero();
+    for (int i = 0; i < kGroup / kLanes; ++i) {
+        const F v = load_bf16(x + i * kLanes);
+        peaks = max(peaks, max(v, sub(zero(), v)));
+        nothing = add(nothing, sub(v, v));
+    }
+    const float peak = max_lane(peaks), scale = peak / 127.0f + sum(nothing);
+    const F inverse = set1(peak > 0 ? 127.0f / peak : 0.0f);
+    F total = zero();
+    [[maybe_unused]] std::uint16_t rounded[kGroup];
+    for (int i = 0; i < kGroup / kLanes; ++i) {
+        const F v = nearest(mul(load_bf16(x + i * kLanes), inverse));
+        total = add(total, v);
+#if defined(LILY_BYTE_UNITS)
+        order_bytes(packing, v, i, units);
+#else
+        store_bf16(rounded + i * kLanes, v);
+#endif
+    }
+#if !defined(LILY_BYTE_UNITS)
+    order_group(packing, rounded, units);
+#endif
+    sum_of_rounded = sum(total) * scale;
+    return scale;
 }
 
 void arrange_row(Packing packing, const std::uint16_t *x, std::int64_t cols, std::int64_t row, const Activations &to) {
-    constexpr int step = kLanes * kUnitInputs;
     for (std::int64_t g = 0; g < cols / kGroup; ++g, x += kGroup) {
-        std::uint32_t *units = to.units + (g * to.rows + row) * kUnits;
-        if (packing == Packing::affine4)
-            for (int i = 0; i < kGroup / step; ++i)
-                order4(x + i * step, units + i * kLanes);
-        else if (packing == Packing::affine8)
-            for (int i = 0; i < kGroup / step; ++i)
-                order8(x + i * step, units + i * kLanes);
-        else
-            for (int i = 0; i < kGroup / step; ++i)
-                order16(x + i * step, units + i * kLanes);
-        F total = zero();
-        for (int i = 0; i < kGroup / kLanes; ++i)
-            total = add(total, load_bf16(x + i * kLanes));
-        to.sums[g * to.rows + row] = sum(total);
+        const std::int64_t at = g * to.rows + row;
+        if (to.scales) {
+            to.scales[at] = round_group(packing, x, to.units + at * kByteUnits, to.sums[at]);
+        } else {
+            order_group(packing, x, to.units + at * kUnits);
+            to.sums[at] = sum_of_group(x);
+        }
     }
 }
 
@@ -111,11 +171,28 @@ LILY_INLINE void prefetch_panel(const Panel &panel, std::int64_t part, std::int6
     }
 }
 
+#if defined(LILY_BYTE_UNITS)
+constexpr bool in_bytes(Inputs inputs) { return inputs == Inputs::bytes; }
+#else
+constexpr bool in_bytes(Inputs) { return false; }
+#endif
+constexpr int group_units(Inputs inputs) { return in_bytes(inputs) ? kByteUnits : kUnits; }
+template <Packing packing, Inputs inputs> constexpr int kWordUnits = group_units(inputs) / group_words(packing);
+
+// Unit j of a word of codes, to meet such inputs.
+template <Packing packing, Inputs inputs> LILY_INLINE Unit code_unit(Words w, int j) {
+#if defined(LILY_BYTE_UNITS)
+    if constexpr (in_bytes(inputs))
+        return packing == Packing::affine4 ? byte_unit4(w, j) : w;
+#endif
+    return unit_of<packing>(w, j);
+}
+
 // `groups` groups of one strip, from `group` on, into its part of the tile: words [groups * group_words, kPanel], or their
-// units [groups * kUnits, kPanel].
-template <Packing packing, bool unpacked>
+// units [groups * group_units, kPanel].
+template <Packing packing, Inputs inputs, bool unpacked>
 static void fill(const Strip &strip, std::int64_t cols, std::int64_t group, int groups, std::uint32_t *tile) {
-    constexpr int units = word_units(packing);
+    constexpr int units = kWordUnits<packing, inputs>;
     const std::int64_t stride = row_bytes(packing, cols);
     const std::uint8_t *codes = strip.codes + group * group_words(packing) * 4;
     const int words = groups * group_words(packing);
@@ -126,7 +203,7 @@ static void fill(const Strip &strip, std::int64_t cols, std::int64_t group, int 
         for (int i = 0; i < count; ++i) {
             if constexpr (unpacked)
                 for (int u = 0; u < units; ++u)
-                    store_unit(tile + ((first + i) * units + u) * kPanel, unit_of<packing>(columns[i], u));
+                    store_unit(tile + ((first + i) * units + u) * kPanel, code_unit<packing, inputs>(columns[i], u));
             else
                 store_words(tile + (first + i) * kPanel, columns[i]);
         }
@@ -156,7 +233,7 @@ static void spread(const std::uint8_t *from, int rows, std::int64_t groups, floa
 
 struct Block {
     const std::uint32_t *x[kBlock]; // each row's units of the first group
-    const float *sums[kBlock];
+    const float *sums[kBlock], *x_scales[kBlock];
     std::int64_t next_units, next_sum; // from one group to the next
     const std::uint32_t *tile;
     const float *scales, *biases;
@@ -164,18 +241,31 @@ struct Block {
     int groups;
 };
 
-template <int rows, Packing packing, bool unpacked> static void run_block(const Block &block) {
-    constexpr int units = word_units(packing);
+// The sums of a dot product, and what they are as floats.
+template <bool bytes> struct Dots {
+    using Sum = F;
+    static inline __attribute__((always_inline)) Sum none() { return zero(); }
+    static inline __attribute__((always_inline)) F value(Sum v) { return v; }
+};
+#if defined(LILY_BYTE_UNITS)
+template <> struct Dots<true> {
+    using Sum = Counts;
+    static inline __attribute__((always_inline)) Sum none() { return no_counts(); }
+    static inline __attribute__((always_inline)) F value(Sum v) { return to_float(v); }
+};
+#endif
+
+template <int rows, Packing packing, Inputs inputs, bool unpacked> static void run_block(const Block &block) {
+    constexpr int units = kWordUnits<packing, inputs>;
+    using Dot = Dots<in_bytes(inputs)>;
     const std::uint32_t *tile = block.tile;
     for (int g = 0; g < block.groups; ++g) {
         const std::uint32_t *x[rows];
-        float inputs[rows]; // the sum of each row's
-        F dots[rows][kStrips];
+        typename Dot::Sum dots[rows][kStrips];
         for (int m = 0; m < rows; ++m) {
             x[m] = block.x[m] + g * block.next_units;
-            inputs[m] = block.sums[m][g * block.next_sum];
             for (int s = 0; s < kStrips; ++s)
-                dots[m][s] = zero();
+                dots[m][s] = Dot::none();
         }
         for (int word = 0; word < group_words(packing); ++word) {
 #pragma GCC unroll 8
@@ -183,7 +273,7 @@ template <int rows, Packing packing, bool unpacked> static void run_block(const 
                 Unit w[kStrips];
                 for (int s = 0; s < kStrips; ++s)
                     w[s] = unpacked ? load_unit(tile + u * kPanel + s * kLanes)
-                                    : unit_of<packing>(load_words(tile + s * kLanes), u);
+                                    : code_unit<packing, inputs>(load_words(tile + s * kLanes), u);
 #pragma GCC unroll 8
                 for (int m = 0; m < rows; ++m) {
                     const Unit v = set1_unit(x[m] + word * units + u);
@@ -200,12 +290,14 @@ template <int rows, Packing packing, bool unpacked> static void run_block(const 
 #pragma GCC unroll 8
             for (int m = 0; m < rows; ++m) {
                 float *total = totals + m * kPanel + s * kLanes;
-                F value = load(total);
+                F value = load(total), dot = Dot::value(dots[m][s]);
+                if constexpr (inputs == Inputs::bytes)
+                    dot = mul(dot, set1(block.x_scales[m][g * block.next_sum]));
                 if constexpr (packing == Packing::bf16)
-                    value = add(dots[m][s], value);
+                    value = add(dot, value);
                 else
-                    value = fma(load(biases + s * kLanes), set1(inputs[m]),
-                                fma(load(scales + s * kLanes), dots[m][s], value));
+                    value = fma(load(biases + s * kLanes), set1(block.sums[m][g * block.next_sum]),
+                                fma(load(scales + s * kLanes), dot, value));
                 store(total, value);
             }
         }
@@ -213,14 +305,16 @@ template <int rows, Packing packing, bool unpacked> static void run_block(const 
 }
 
 using RunBlock = void (*)(const Block &);
-template <Packing packing, bool unpacked> constexpr RunBlock kRunBlock[kBlock] = {
-    run_block<1, packing, unpacked>, run_block<2, packing, unpacked>, run_block<3, packing, unpacked>,
-    run_block<4, packing, unpacked>, run_block<5, packing, unpacked>, run_block<6, packing, unpacked>,
+template <Packing packing, Inputs inputs, bool unpacked> constexpr RunBlock kRunBlock[kBlock] = {
+    run_block<1, packing, inputs, unpacked>, run_block<2, packing, inputs, unpacked>,
+    run_block<3, packing, inputs, unpacked>, run_block<4, packing, inputs, unpacked>,
+    run_block<5, packing, inputs, unpacked>, run_block<6, packing, inputs, unpacked>,
 };
 
-template <Packing packing, bool unpacked>
+template <Packing packing, Inputs inputs, bool unpacked>
 static void product(const Panel &panel, const Panel *next, const Activations &x, const std::int32_t *rows,
                     std::int64_t first, std::int64_t count, const Workspace &work) {
+    constexpr int units = group_units(inputs), tile_groups = kTileGroups * kUnits / units;
     const std::int64_t groups = panel.cols / kGroup;
     if constexpr (packing != Packing::bf16)
         for (int s = 0; s < kStrips; ++s) {
@@ -231,43 +325,53 @@ static void product(const Panel &panel, const Panel *next, const Activations &x,
     __builtin_memset(work.totals, 0, static_cast<std::size_t>(count) * kPanel * 4);
 
     // Blocks of nearly equal size: a short one is bound by the latency of its few accumulators.
-    const std::int64_t blocks = (count + kBlock - 1) / kBlock, tiles = (groups + kTileGroups - 1) / kTileGroups;
-    for (std::int64_t group = 0; group < groups; group += kTileGroups) {
+    const std::int64_t blocks = (count + kBlock - 1) / kBlock, tiles = (groups + tile_groups - 1) / tile_groups;
+    for (std::int64_t group = 0; group < groups; group += tile_groups) {
         Block block;
-        block.groups = static_cast<int>(groups - group < kTileGroups ? groups - group : kTileGroups);
+        block.groups = static_cast<int>(groups - group < tile_groups ? groups - group : tile_groups);
         for (int s = 0; s < kStrips; ++s)
-            fill<packing, unpacked>(panel.strips[s], panel.cols, group, block.groups, work.tile + s * kLanes);
+            fill<packing, inputs, unpacked>(panel.strips[s], panel.cols, group, block.groups, work.tile + s * kLanes);
         block.tile = work.tile;
         block.scales = work.scales + group * kPanel;
         block.biases = work.biases + group * kPanel;
-        block.next_units = x.rows * kUnits;
+        block.next_units = x.rows * units;
         block.next_sum = x.rows;
         for (std::int64_t i = 0, row = 0; i < blocks; ++i) {
             const int height = static_cast<int>(count / blocks + (i < count % blocks ? 1 : 0));
             block.totals = work.totals + row * kPanel;
             for (int m = 0; m < height; ++m, ++row) {
                 const std::int64_t at = group * x.rows + (rows ? rows[row] : first + row);
-                block.x[m] = x.units + at * kUnits;
+                block.x[m] = x.units + at * units;
                 block.sums[m] = x.sums + at;
+                if constexpr (inputs == Inputs::bytes)
+                    block.x_scales[m] = x.scales + at;
             }
             if (next)
-                prefetch_panel(*next, group / kTileGroups * blocks + i, tiles * blocks);
-            kRunBlock<packing, unpacked>[height - 1](block);
+                prefetch_panel(*next, group / tile_groups * blocks + i, tiles * blocks);
+            kRunBlock<packing, inputs, unpacked>[height - 1](block);
         }
     }
 }
 
+template <Inputs inputs> static void affine_product(const Panel &panel, const Panel *next, const Activations &x,
+                                                    const std::int32_t *rows, std::int64_t first, std::int64_t count,
+                                                    const Workspace &work) {
+    if (panel.packing == Packing::affine8)
+        product<Packing::affine8, inputs, true>(panel, next, x, rows, first, count, work);
+    else if (count >= kUnpackedRows)
+        product<Packing::affine4, inputs, true>(panel, next, x, rows, first, count, work);
+    else
+        product<Packing::affine4, inputs, false>(panel, next, x, rows, first, count, work);
+}
+
 void panel_product(const Panel &panel, const Panel *next, const Activations &x, const std::int32_t *rows,
                    std::int64_t first, std::int64_t count, const Workspace &work) {
-    const bool unpacked = count >= kUnpackedRows;
     if (panel.packing == Packing::bf16)
-        product<Packing::bf16, false>(panel, next, x, rows, first, count, work);
-    else if (panel.packing == Packing::affine8)
-        product<Packing::affine8, true>(panel, next, x, rows, first, count, work);
-    else if (unpacked)
-        product<Packing::affine4, true>(panel, next, x, rows, first, count, work);
+        product<Packing::bf16, Inputs::as_they_are, false>(panel, next, x, rows, first, count, work);
+    else if (x.scales)
+        affine_product<Inputs::bytes>(panel, next, x, rows, first, count, work);
     else
-        product<Packing::affine4, false>(panel, next, x, rows, first, count, work);
+        affine_product<Inputs::as_they_are>(panel, next, x, rows, first, count, work);
 }
 
 } // namespace lily::cpu::LILY_ISA

@@ -40,15 +40,23 @@ template <Packing packing> LILY_INLINE Unit unit_of(Words w, int j) {
         return unit16(w, j);
 }
 
+// How the inputs of a product are taken: as the bf16 that they are, or rounded to 8 bits, each group of a row to whole
+// multiples of 1/127 of its largest magnitude. Matrices of bf16 take theirs as they are.
+enum class Inputs { as_they_are, bytes };
+LILY_INLINE Inputs inputs_of(const Context &context) {
+    return context.byte_inputs ? Inputs::bytes : Inputs::as_they_are;
+}
+
 // Activation rows in the order in which a packing's codes unpack, group by group, so that one row's share of a group is
-// one piece of memory and consecutive rows are neighbours. sums: of each group of inputs, f32.
+// one piece of memory and consecutive rows are neighbours. sums: of each group of inputs, f32. scales: of the bytes.
 struct Activations {
-    std::uint32_t *units; // [cols / 64, rows, kUnits]
+    std::uint32_t *units; // [cols / 64, rows, units of a group]
     float *sums;          // [cols / 64, rows]
+    float *scales;        // [cols / 64, rows], null as they are
     std::int64_t rows;
 };
 std::size_t activations_bytes(std::int64_t rows, std::int64_t cols);
-Activations activations_at(std::byte *memory, std::int64_t rows, std::int64_t cols);
+Activations activations_at(std::byte *memory, Packing packing, Inputs inputs, std::int64_t rows, std::int64_t cols);
 // Writes one row of `to` from x, bf16 [cols].
 void arrange_row(Packing packing, const std::uint16_t *x, std::int64_t cols, std::int64_t row, const Activations &to);
 

@@ -11,8 +11,9 @@ from lily.gate.spans import Finding, Span
 
 from . import bank, cards, credentials, customers, dates, government_ids, network, phones, secrets, tables, vetoes
 from .hits import Hit, digit_zones
+from .network import is_no_machine
 
-__all__ = ["find", "vetoed"]
+__all__ = ["find", "is_no_machine", "vetoed"]
 
 
 def find(text: str | View) -> list[Finding]:

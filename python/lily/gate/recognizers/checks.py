@@ -194,6 +194,42 @@ def egn(number: str) -> bool:
     return 1 <= month <= 12 and weighted(number, (2, 4, 8, 5, 10, 9, 7, 3, 6)) % 11 % 10 == int(number[9])
 
 
+def _cross_sum(digits: str, weights: Sequence[int]) -> int:
+    """The sum of the digits of each digit times weight."""
+    return sum(sum(map(int, str(int(c) * w))) for c, w in zip(digits, weights, strict=True))
+
+
+def _letter(char: str) -> str:
+    """The place of a letter in the alphabet as two digits."""
+    return f"{ord(char.upper()) - 64:02}"
+
+
+def kvnr(text: str) -> bool:
+    """German health insurance number: a letter and nine digits, cross sums with weights 1 and 2."""
+    return _cross_sum(_letter(text[0]) + text[1:9], (1, 2) * 5) % 10 == int(text[9])
+
+
+def rvnr(text: str) -> bool:
+    """German pension insurance number: area, date of birth, letter, serial, cross sums with its own weights."""
+    digits = text[:8] + _letter(text[8]) + text[9:11]
+    day, month = int(text[2:4]), int(text[4:6])
+    return (
+        1 <= day <= 81  # plus 50 where a serial number was used up
+        and 1 <= month <= 12
+        and _cross_sum(digits, (2, 1, 2, 5, 7, 1, 2, 1, 2, 1, 2, 1)) % 10 == int(text[11])
+    )
+
+
+def za_id(number: str) -> bool:
+    """South African identity number: a date, citizenship 0 to 2, and Luhn."""
+    return date6(number[:6]) and number[10] in "012" and luhn(number)
+
+
+def th_id(number: str) -> bool:
+    """Thai identity number: weights 13 to 2 modulo 11."""
+    return (11 - weighted(number[:12], range(13, 1, -1)) % 11) % 10 == int(number[12])
+
+
 def belgian(number: str) -> bool:
     """Belgian register number: 97 minus the rest of nine digits, those of this century with a 2 in front."""
     key = int(number[9:])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from ipaddress import ip_interface
 
 from lily.gate.folding import View
 
@@ -53,6 +54,9 @@ _IPV6 = re.compile(r"[0-9a-f:](?<![0-9a-z:.].)(?=[0-9a-f]{0,4}:[0-9a-f:])[0-9a-f
 _MAC = re.compile(
     r"[0-9a-f](?<![0-9a-z:-].)[0-9a-f](?:([:-])[0-9a-f]{2})(?:\1[0-9a-f]{2}){4}(?![0-9a-z]|[:-][0-9a-f])|"
     r"[0-9a-f](?<![0-9a-z.].)[0-9a-f]{3}\.[0-9a-f]{4}\.[0-9a-f]{4}(?![0-9a-z.])"
+)
+_MACHINE_LIKE = re.compile(
+    r"[0-9]{1,5}(?:\.[0-9]{1,5}){2,8}|(?=[0-9a-f:.]*:[0-9a-f.]*:)[0-9a-f:.]{4,60}(?:/[0-9]{1,3})?", re.IGNORECASE
 )
 _NOBODY = frozenset(
     "0.0.0.0 127.0.0.1 255.255.255.255 255.255.255.0 255.255.0.0 255.0.0.0 8.8.8.8 8.8.4.4 1.1.1.1 9.9.9.9 1.2.3.4 "
@@ -175,6 +179,17 @@ def _machines(view: View, first: int, last: int) -> Iterator[Hit]:
                 0.9,
                 "IPv6 address",
             )
+
+
+def is_no_machine(value: str) -> bool:
+    """Whether a value is written like the address of a machine and cannot be one: 256.1.1.1, 192.168.1, 12:34:56."""
+    if not _MACHINE_LIKE.fullmatch(value) or _MAC.fullmatch(value.lower()):
+        return False
+    try:
+        ip_interface(value)
+    except ValueError:
+        return True
+    return False
 
 
 def _ipv6(text: str) -> bool:

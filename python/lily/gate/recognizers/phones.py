@@ -1,7 +1,7 @@
 """Telephone numbers: international form, the national forms that are unmistakable, and any form behind a cue.
 
-The floor is our own. Where `phonenumbers` is installed (the extra `gate`), its knowledge of every national plan turns
-more of the weak candidates into findings and drops impossible ones.
+The floor is our own. Where `phonenumbers` is installed (the extra `gate`), a number that a national plan knows is a
+stronger candidate; a candidate still counts only where the model sees something.
 """
 
 from __future__ import annotations

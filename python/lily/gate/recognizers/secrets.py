@@ -50,7 +50,7 @@ _SAID = re.compile(
     r"using))[ \t]{1,3}[\"'`]?([^\s\"'`<>,;|]{5,80})"
 )
 _PIN = re.compile(
-    r"(?<![^\W\d_])(?:pin|otp|puk|geheimzahl|passcode|2fa|(?:pin|door|alarm|gate|entry|access|lock|unlock|safe|"
+    r"(?<![^\W_])(?:pin|otp|puk|geheimzahl|passcode|2fa|(?:pin|door|alarm|gate|entry|access|lock|unlock|safe|"
     r"verification|security|2fa|mfa|auth|authentication|login|sms|confirmation|one[- ]time|código|vault) (?:code|"
     r"pin|password|passcode)|code pin|código pin|one[- ]time (?:code|password|passcode))(?![^\W\d_])"
     r"(?:[ \t\"'*]{1,3}[a-z]{1,12}(?:'s|\.)?){0,6}?[ \t\"'*:=]{0,5}([0-9]{4,8})(?![0-9a-z%]|[.,:/-][0-9])"
