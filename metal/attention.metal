@@ -30,7 +30,7 @@ attention_rows(device const bfloat *queries [[buffer(0)]], device const bfloat *
                uint2 position [[threadgroup_position_in_grid]], uint2 groups [[threadgroups_per_grid]],
                uint thread_index [[thread_index_in_threadgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]],
                uint lane [[thread_index_in_simdgroup]]) {
-    threadgroup bfloat staged[2 * kBlockKeys * piece_stride<D>()];
+    threadgroup bfloat staged[2 * kPiece];
     const uint group = args.heads / args.kv_heads, kv_head = position.y;
     Walk walk;
     walk.group = group;

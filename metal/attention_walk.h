@@ -1,6 +1,6 @@
 // Softmax attention of many rows: a threadgroup has 128 packed rows of one key/value head, 8 a simdgroup, and walks over
-// the keys with them, 32 at a time, so that a key or value is loaded once for 16 positions of 8 query heads. Keys and
-// values pass through threadgroup memory in pieces of 128 dims, one piece ahead of the products. Causal for the
+// the keys with them, 64 at a time, so that a key or value is loaded once for 16 positions of 8 query heads. Keys and
+// values pass through threadgroup memory in pieces of 64 dims, one piece ahead of the products. Causal for the
 // attention of a decoder, whose keys start at position 0; an encoder's rows see their whole window.
 #pragma once
 
@@ -9,11 +9,11 @@
 constant constexpr uint kWalkSimdgroups = 16;
 constant constexpr uint kWalkThreads = 32 * kWalkSimdgroups;
 constant constexpr uint kWalkRows = 8 * kWalkSimdgroups;
-constant constexpr uint kBlockKeys = 32;
-constant constexpr uint kPiecePad = 16; // keeps keys apart in the banks of threadgroup memory
-
-template <uint D> constexpr uint piece_dims() { return D < 128 ? D : 128; }
-template <uint D> constexpr uint piece_stride() { return piece_dims<D>() + kPiecePad; }
+constant constexpr uint kBlockKeys = 64;
+constant constexpr uint kPieceDims = 64;
+constant constexpr uint kPieceLoads = kPieceDims / 8;       // of a key; with all keys of a block, one a thread
+constant constexpr uint kPieceStride = kPieceDims + 16;     // keeps keys apart in the banks of threadgroup memory
+constant constexpr uint kPiece = kBlockKeys * kPieceStride; // numbers
 
 struct Walk {
     uint group;    // query heads of the key/value head
@@ -31,24 +31,22 @@ template <bool causal> inline uint visible_keys(Walk walk, uint row) {
 // The thread's 16 bytes of step `step` of a block: first the pieces of the keys, then those of the values.
 template <uint D> inline uint4 fetch_piece(device const bfloat *keys, device const bfloat *values, uint first,
                                            uint step, uint end, uint thread_index) {
-    constexpr uint loads = piece_dims<D>() / 8, pieces = D / piece_dims<D>();
-    const uint key = first + thread_index / loads;
-    if (thread_index >= loads * kBlockKeys || key >= end)
+    constexpr uint pieces = D / kPieceDims;
+    const uint key = first + thread_index / kPieceLoads;
+    if (key >= end)
         return uint4(0);
-    device const bfloat *from = (step < pieces ? keys : values) + size_t(key) * D + step % pieces * piece_dims<D>();
-    return ((device const uint4 *)from)[thread_index % loads];
+    device const bfloat *from = (step < pieces ? keys : values) + size_t(key) * D + step % pieces * kPieceDims;
+    return ((device const uint4 *)from)[thread_index % kPieceLoads];
 }
 
-template <uint D> inline void stage_piece(uint4 fetched, threadgroup bfloat *piece, uint thread_index) {
-    constexpr uint loads = piece_dims<D>() / 8;
-    if (thread_index < loads * kBlockKeys)
-        *(threadgroup uint4 *)(piece + thread_index / loads * piece_stride<D>() + thread_index % loads * 8) = fetched;
+inline void stage_piece(uint4 fetched, threadgroup bfloat *piece, uint thread_index) {
+    *(threadgroup uint4 *)(piece + thread_index / kPieceLoads * kPieceStride + thread_index % kPieceLoads * 8) =
+        fetched;
 }
 
 // This lane's 16 bytes of key or value 8 f + lane_row, dims 32 c ..
-template <uint D> inline uint4 take_piece(threadgroup const bfloat *piece, uint f, uint c, uint lane) {
-    return *(threadgroup const uint4 *)(piece + (8 * f + lane_row(lane)) * piece_stride<D>() + 32 * c +
-                                        8 * lane_pair(lane));
+inline uint4 take_piece(threadgroup const bfloat *piece, uint f, uint c, uint lane) {
+    return *(threadgroup const uint4 *)(piece + (8 * f + lane_row(lane)) * kPieceStride + 32 * c + 8 * lane_pair(lane));
 }
 
 // The rows' sums over the sum of their weights, times sigmoid(gate) where there is one, rounded. gates: per head two
@@ -85,7 +83,7 @@ template <uint D, bool causal, bool gated>
 inline void walk_rows(device const uint4 *queries, device const bfloat *keys, device const bfloat *values,
                       device const bfloat *gates, device bfloat *mixed, Walk walk, uint tile,
                       threadgroup bfloat *staged, uint thread_index, uint simdgroup, uint lane) {
-    constexpr uint pieces = D / piece_dims<D>(), chunks = piece_dims<D>() / 32;
+    constexpr uint pieces = D / kPieceDims, chunks = kPieceDims / 32, factors = kBlockKeys / 8;
     const uint first = tile * kWalkRows + simdgroup * 8;
     const uint end = visible_keys<causal>(walk, tile * kWalkRows + kWalkRows - 1);
     const uint open = visible_keys<causal>(walk, first); // keys that all rows of the simdgroup see
@@ -96,38 +94,38 @@ inline void walk_rows(device const uint4 *queries, device const bfloat *keys, de
 
     RowSums<D> sums;
     clear_rows<D>(sums);
-    stage_piece<D>(fetch_piece<D>(keys, values, 0, 0, end, thread_index), staged, thread_index);
+    stage_piece(fetch_piece<D>(keys, values, 0, 0, end, thread_index), staged, thread_index);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (uint key = 0; key < end; key += kBlockKeys) {
-        Scores<4> scores;
-        clear_scores<4>(scores);
-        simdgroup_matrix<bfloat, 8, 8> weights[4];
+        Scores<factors> scores;
+        clear_scores<factors>(scores);
+        simdgroup_matrix<bfloat, 8, 8> weights[factors];
 #pragma clang loop unroll(full)
         for (uint step = 0; step < 2 * pieces; ++step) {
             const bool last = step + 1 == 2 * pieces;
             const uint4 ahead =
                 fetch_piece<D>(keys, values, last ? key + kBlockKeys : key, last ? 0 : step + 1, end, thread_index);
-            threadgroup bfloat *piece = staged + step % 2 * (kBlockKeys * piece_stride<D>());
+            threadgroup bfloat *piece = staged + step % 2 * kPiece;
             if (key < own_end && step < pieces) { // the same for the whole simdgroup
                 for (uint c = 0; c < chunks; ++c) {
                     const uint4 query = queries[(step * chunks + c) * 32];
 #pragma clang loop unroll(full)
-                    for (uint f = 0; f < 4; ++f)
-                        score_keys(take_piece<D>(piece, f, c, lane), query, scores.at[f]);
+                    for (uint f = 0; f < factors; ++f)
+                        score_keys(take_piece(piece, f, c, lane), query, scores.at[f]);
                 }
                 if (step + 1 == pieces) {
-                    weigh_scores<D, 4>(walk.scale, key + lane_row(lane), limit, key + kBlockKeys > open, scores, sums,
-                                       lane);
+                    weigh_scores<D, factors>(walk.scale, key + lane_row(lane), limit, key + kBlockKeys > open, scores,
+                                             sums, lane);
 #pragma clang loop unroll(full)
-                    for (uint f = 0; f < 4; ++f)
+                    for (uint f = 0; f < factors; ++f)
                         weights[f] = cross_rounded(scores.at[f].thread_elements(), lane);
                 }
             } else if (key < own_end) {
 #pragma clang loop unroll(full)
                 for (uint c = 0; c < chunks; ++c)
 #pragma clang loop unroll(full)
-                    for (uint f = 0; f < 4; ++f) {
-                        const uint4 value = take_piece<D>(piece, f, c, lane);
+                    for (uint f = 0; f < factors; ++f) {
+                        const uint4 value = take_piece(piece, f, c, lane);
 #pragma clang loop unroll(full)
                         for (uint i = 0; i < 4; ++i) {
                             simdgroup_matrix<bfloat, 8, 8> right;
@@ -138,7 +136,7 @@ inline void walk_rows(device const uint4 *queries, device const bfloat *keys, de
                         }
                     }
             }
-            stage_piece<D>(ahead, staged + (step + 1) % 2 * (kBlockKeys * piece_stride<D>()), thread_index);
+            stage_piece(ahead, staged + (step + 1) % 2 * kPiece, thread_index);
             threadgroup_barrier(mem_flags::mem_threadgroup);
         }
     }

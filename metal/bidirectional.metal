@@ -49,7 +49,7 @@ bidirectional_rows(device const bfloat *queries [[buffer(0)]], device const bflo
                    device bfloat *mixed [[buffer(4)]], constant BidirectionalArgs &args [[buffer(5)]],
                    uint3 position [[threadgroup_position_in_grid]], uint thread_index [[thread_index_in_threadgroup]],
                    uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
-    threadgroup bfloat staged[2 * kBlockKeys * piece_stride<D>()];
+    threadgroup bfloat staged[2 * kPiece];
     const uint group = args.heads / args.kv_heads, kv_head = position.y, window = position.z;
     const uint start = uint(starts[window]), length = uint(starts[window + 1]) - start;
     Walk walk;
