@@ -47,10 +47,14 @@ _ULID = re.compile(r"[0-7](?<=[^0-9a-z].)[0-9a-hjkmnp-tv-z]{25}(?![0-9a-z])")
 _PATH_NUMBER = re.compile(r"/[0-9]{4,19}(?![0-9a-z])")
 
 
-# Typefaces are called after people, or as people are: how their names end, and what lists them.
+# Typefaces are called after people, or as people are: how their names end, and what lists them. Sans, Serif, Neue and
+# MS are names or degrees of people too, so that those need the word before them.
 _TYPEFACE = re.compile(
-    r".*\b(?:sans|serif|gothic|mono|grotesk|grotesque|neue|antiqua|linotype|schoolbook|corsiva|slab|typewriter|console|"
-    r"old face|m[st])(?: (?:pro|std|bold|light|black|medium|condensed))*",
+    r".*\b(?:gothic|grotesk|grotesque|antiqua|linotype|schoolbook|corsiva|typewriter|console|old face|"
+    r"(?:comic|dm|droid|fira|gill|josefin|lucida|noto|open|plex|pt|segoe|source|work) (?:sans|serif|mono|slab)|"
+    r"(?:microsoft sans|sans) serif|(?:bebas|haas|helvetica) neue|"
+    r"(?:arial|bell|bodoni|calisto|comic sans|gill sans|perpetua|rockwell|trebuchet) m[st])"
+    r"(?: (?:pro|std|m[st]|bold|light|black|medium|condensed))*",
     re.IGNORECASE | re.DOTALL,
 )
 _FONTS = re.compile(
