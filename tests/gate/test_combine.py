@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 (texts of other scripts are a part of the subject)
 """Rules and model in one list: who wins, what vetoes do, and that the list is sorted, apart and inside the text."""
 
 from __future__ import annotations
@@ -137,6 +138,8 @@ def test_rules_alone() -> None:
         ("担当は", "佐久間", "です", "private_person", "佐久間"),
         ("key ", "x9Kq2mZ", "t7Lw", "secret", "x9Kq2mZt7Lw"),
         ("", "→key✓", "", "secret", "→key✓"),
+        ("令牌：", "x9Kq2mZt7Lw。", "", "secret", "x9Kq2mZt7Lw"),
+        ("to ", "“Anna Berg”", "", "private_person", "Anna Berg"),
         ("born on ", "1 May 19", "70", "private_date", "1 May 19"),
     ],
 )

@@ -22,6 +22,8 @@ _MARGIN = 16  # characters (quotes, blanks) that may stand around a value that i
 _WHOLE = frozenset({"private_person", "private_address", "secret"})  # labels whose values begin and end with a word
 _LONGEST = 64  # characters by which a span may grow to the end of its word
 _UNSPACED = 0x2E80  # from here on are the scripts without blanks between words
+# Categories of the characters beyond ASCII that frame a value: 。 and “, and but for secrets also emoji and arrows.
+_MARKS = frozenset({"Po", "Ps", "Pe", "Pi", "Pf", "Pd"})
 _SYMBOLS = frozenset({"So", "Sm", "Sk", "Cf"})
 
 SURE = 0.9
@@ -66,18 +68,18 @@ def _weight(finding: Finding) -> tuple[int, int, float]:
 
 
 def _mended(text: str, span: Span) -> Span:
-    """A model's span with the whole of its words, and without emoji and arrows at its edges."""
+    """A model's span with the whole of its words, and without the marks, emoji and arrows around it."""
     start, end = span.start, span.end
     if span.label in _WHOLE:
         while span.start - start < _LONGEST and _inside_a_word(text, start):
             start -= 1
         while end - span.end < _LONGEST and _inside_a_word(text, end):
             end += 1
-    if span.label != "secret":
-        while start < end and _is_frame(text[start]):
-            start += 1
-        while end > start and _is_frame(text[end - 1]):
-            end -= 1
+    foreign = _MARKS if span.label == "secret" else _MARKS | _SYMBOLS
+    while start < end and _is_frame(text[start], foreign):
+        start += 1
+    while end > start and _is_frame(text[end - 1], foreign):
+        end -= 1
     return replace(span, start=start, end=end) if start < end else span
 
 
@@ -88,10 +90,10 @@ def _inside_a_word(text: str, at: int) -> bool:
     return all((c.isalnum() and ord(c) < _UNSPACED) or unicodedata.combining(c) for c in text[at - 1 : at + 1])
 
 
-def _is_frame(char: str) -> bool:
+def _is_frame(char: str, foreign: frozenset[str]) -> bool:
     if char.isascii():
         return char.isspace()
-    return unicodedata.category(char) in _SYMBOLS or char in "\ufe0e\ufe0f" or char.isspace()
+    return char.isspace() or char in "\ufe0e\ufe0f" or unicodedata.category(char) in foreign
 
 
 def _possible(text: str, span: Span, rules: Sequence[Finding]) -> bool:
