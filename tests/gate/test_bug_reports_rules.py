@@ -327,6 +327,12 @@ def test_p30_cards_end_with_a_digit(seed: int, tail: str) -> None:
     assert ("account_number", "payment_card", number) in kinds(f"card {number}{tail}")
 
 
+@given(SEEDS, st.sampled_from(["2 ", "17 ", "no 250 "]))
+def test_p30_cards_begin_behind_other_numbers(seed: int, before: str) -> None:
+    number = grouped(card(random.Random(seed)), " ")
+    assert ("account_number", "payment_card", number) in kinds(f"pay {before}{number} please")
+
+
 @given(
     SEEDS,
     st.sampled_from(["sk-proj-", "sk-svcacct-", "sk-ant-api03-", "github_pat_", "glpat-", "hvs.", "pypi-", "xoxb-"]),
