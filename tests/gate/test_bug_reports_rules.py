@@ -44,6 +44,7 @@ def labels(text: str) -> set[str]:
 
 
 @given(SEEDS)
+@example(24466461)  # the end of one is an IBAN by its check digits
 def test_p1_p35_numbers_inside_uuids(seed: int) -> None:
     rng = random.Random(seed)
     numeric = "-".join(digits(rng, n) for n in (8, 4, 4, 4, 12))
