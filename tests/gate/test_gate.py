@@ -141,6 +141,23 @@ def test_what_cannot_be_walked_is_read_as_text() -> None:
         assert verdict.restore(verdict.masked[0]["tool_calls"][0]["function"]["arguments"]) == arguments
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "ESCAPED"}]},
+        {"role": "user", "type": "function_call_output", "call_id": "c", "output": "ESCAPED"},
+        {"role": "user", "parts": [{"function_response": {"name": "f", "response": {"to": 4539148803436467}}}]},
+        {"role": "model", "parts": [{"function_call": {"name": "f", "args": {"4539148803436467": "x"}}}]},
+    ],
+)
+def test_arguments_and_results_of_other_protocols_are_walked(message: Any) -> None:
+    escaped = r'{"to": "a.b\u0040fjordpost.no"}'
+    message = json.loads(json.dumps(message).replace('"ESCAPED"', json.dumps(escaped)))
+    verdict = fake_gate().classify([message])
+    assert verdict.spans
+    assert not any(value in json.dumps(verdict.masked) for value in ("fjordpost", "4539148803436467"))
+
+
 @pytest.mark.parametrize("levels", [101, 600, 2000])
 @pytest.mark.parametrize("in_text", [True, False])
 def test_what_is_nested_too_deep_is_refused_by_name(levels: int, in_text: bool) -> None:

@@ -24,6 +24,7 @@ _STRUCTURE = frozenset({"role", "type", "id", "tool_call_id", "call_id"})  # nam
 _NOT_TEXT = frozenset(
     "image image_url input_image audio input_audio file input_file video input_video document image_file".split()
 )
+_CALLS = frozenset({"arguments", "input", "args", "output", "response"})  # what tools are given, and give
 _DEPTH = 16  # of JSON in strings of JSON
 _LEVELS = 100  # of lists and objects, all together
 
@@ -136,7 +137,7 @@ class Document:
             if value.startswith("data:") and ";base64," in value[:80]:
                 self.unread += 1
                 return value
-            if path[-1] in ("arguments", "input") or role in ("tool", "function"):
+            if path[-1] in _CALLS or role in ("tool", "function"):
                 return self._json(value, path, visit, role, 0)
             return visit(value, path, False, role)
         if isinstance(value, Mapping):
@@ -144,8 +145,10 @@ class Document:
                 self.unread += 1
                 return dict(value)
             named = {"name"} if path[-1] in ("function", "function_call") or value.get("type") == "tool_use" else set()
-            if path[-1] in ("arguments", "input"):
+            if path[-1] in _CALLS:
                 return self._tree(value, path, visit, role, 0)
+            if value.get("type") == "tool_result":
+                role = "tool"
             return {
                 key: inner if key in _STRUCTURE | named else self._value(inner, (*path, key), visit, role)
                 for key, inner in value.items()
