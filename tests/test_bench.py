@@ -105,6 +105,18 @@ def test_a_disturbed_sample_is_taken_again_and_then_refused() -> None:
     assert row.foreign == 0.5
 
 
+def test_a_length_that_is_named_twice_is_measured_once() -> None:
+    seconds = iter([1.0])
+    (row,) = run({"a": {}}, [100, 100], rounds=1, measure=lambda *_: arm(next(seconds))).rows
+    assert row.rounds == 1
+
+
+@pytest.mark.parametrize("given", [{"rounds": 0}, {"rounds": -3}, {"seconds": 0.0}, {"seconds": float("nan")}])
+def test_no_rounds_and_no_time_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="expected"):
+        run({"a": {}}, [100], measure=lambda *_: arm(), **given)
+
+
 def test_other_tokens_in_another_round_are_a_defect() -> None:
     digests = iter("xy")
     with pytest.raises(NumericalError, match="different tokens"):
@@ -130,6 +142,14 @@ def test_a_failing_arm_says_why() -> None:
         runner.measure_in_a_process("lily", {"model": "no-such-folder", "device": "cpu", "threads": 1, "length": 8})
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="PYTHONSAFEPATH is of Python 3.11")
+def test_an_arm_runs_this_lily_wherever_it_is(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "secrets.py").write_text("raise RuntimeError", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    options = {"model": str(tiny), "device": "cpu", "threads": 1, "length": 8}
+    assert runner.measure_in_a_process("lily", options).steps == STEPS
+
+
 def test_the_command(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     shared = ["bench", str(tiny), "--lengths", "32,64,1000000", "--ignore-load"]
@@ -153,22 +173,39 @@ def test_the_command_refuses(arguments: list[str], tiny: Path, capsys: pytest.Ca
     assert capsys.readouterr().err
 
 
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_work(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("lily.bench.runner.subprocess.run", lambda *_, **__: pytest.fail("measured before the check"))
+    assert cli.main(["bench", str(tiny), "--lengths", "8", "--plot", str(tmp_path / "p.word")]) == 1
+    assert capsys.readouterr().out == ""
+
+
+def test_a_result_is_printed_even_if_it_cannot_be_kept(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
+    assert cli.main(["bench", str(tiny), "--lengths", "8", "--rounds", "1", "--ignore-load", "--save", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["rows"]
+
+
 def rows() -> Report:
     return run({"a": {}, "b": {}}, [256, 512], measure=lambda *_: arm())
 
 
 def test_plot(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib is missing: pip install 'lily[plot]'")
+    pytest.importorskip("matplotlib", reason="matplotlib is missing: pip install matplotlib")
     plot.draw(rows(), tmp_path / "p.svg", "title")
     assert "title" in (tmp_path / "p.svg").read_text(encoding="utf-8")
     with pytest.raises(InvalidInput, match="expected one of"):
-        plot.draw(rows(), tmp_path / "p.word", "title")
+        plot.require(tmp_path / "p.word")
 
 
 def test_plot_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(InvalidInput, match="pip install"):
-        plot.draw(rows(), tmp_path / "p.png", "title")
+        plot.require(tmp_path / "p.png")
 
 
 def test_lengths_are_the_published_ones() -> None:

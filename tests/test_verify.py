@@ -104,6 +104,39 @@ def test_another_file_is_refused(content: bytes, tmp_path: Path) -> None:
         Golden.load(tmp_path / "g.npz")
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"lengths": [13]},
+        {"lengths": [10, 21]},
+        {"lengths": [1, 29]},
+        {"lengths": [-3, 33]},
+        {"lengths": 30},
+        {"lengths": [15.0, 15.0]},
+        {"tokens": ["a"] * 30},
+        {"format": [1, 1]},
+        {"name": ["a", "b"]},
+        {"log_probs": [np.nan] * 28},
+        {"top_ids": np.full((28, 64), -1)},
+        {"top_ids": np.zeros((28, 1), np.int32), "top_log_probs": np.zeros((28, 1), np.float32)},
+        {"top_log_probs": np.zeros((5, 64), np.float32)},
+    ],
+)
+def test_a_damaged_golden_is_refused(damage: dict[str, Any], tokens: Ids, tmp_path: Path) -> None:
+    read_windows(Told(), tokens[:30], 15).save(tmp_path / "g.npz")
+    with np.load(tmp_path / "g.npz") as file:
+        arrays = dict(file)
+    np.savez(tmp_path / "g.npz", **{**arrays, **{name: np.array(value) for name, value in damage.items()}})
+    with pytest.raises(InvalidInput, match=r"g\.npz"):
+        Golden.load(tmp_path / "g.npz")
+
+
+def test_one_array_is_no_golden(tmp_path: Path) -> None:
+    np.save(tmp_path / "g.npy", np.arange(3))
+    with pytest.raises(InvalidInput, match=r"g\.npy"):
+        Golden.load(tmp_path / "g.npy")
+
+
 @pytest.mark.parametrize(("count", "window"), [(1, 8), (0, 8), (9, 1)])
 def test_too_short_for_a_prediction(count: int, window: int) -> None:
     with pytest.raises(InvalidInput, match="expected at least 2"):
@@ -167,6 +200,30 @@ def test_the_command_says_what_is_missing(tiny: Path, text: Path, capsys: pytest
     text.write_bytes(b"\xff\xfe")
     assert cli.main(["verify", str(tiny), "--text", str(text), "--against", "cpu"]) == 1
     assert "not UTF-8" in capsys.readouterr().err
+
+
+def test_no_option_is_passed_over(tiny: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    golden = str(tmp_path / "golden.npz")
+    live = ["verify", str(tiny), "--text", str(text), "--against", "cpu", "--positions"]
+    assert cli.main([*live, "-1"]) == 1
+    assert "positions is -1" in capsys.readouterr().err
+    assert cli.main([*live, "9", "--save", golden]) == 0
+    assert cli.main(["verify", str(tiny), "--against", golden, "--positions", "5"]) == 1
+    assert "--positions" in capsys.readouterr().err
+    assert cli.main([*live, "9", "--save", str(tmp_path / "golden")]) == 1
+    assert ".npz" in capsys.readouterr().err
+
+
+def test_a_golden_with_ids_beyond_the_model_is_refused(
+    tiny: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    golden = tmp_path / "golden.npz"
+    assert cli.main(["verify", str(tiny), "--text", str(text), "--against", "cpu", "--save", str(golden)]) == 0
+    with np.load(golden) as file:
+        arrays = dict(file)
+    np.savez(golden, **{**arrays, "top_ids": arrays["top_ids"] + 10**6})
+    assert cli.main(["verify", str(tiny), "--against", str(golden)]) == 1
+    assert "another model" in capsys.readouterr().err
 
 
 def test_mlx_is_missing_by_name(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,6 +172,36 @@ def test_what_cannot_be_walked_is_read_as_text() -> None:
         assert verdict.restore(verdict.masked[0]["tool_calls"][0]["function"]["arguments"]) == arguments
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "ESCAPED"}]},
+        {"role": "user", "type": "function_call_output", "call_id": "c", "output": "ESCAPED"},
+        {"role": "user", "parts": [{"function_response": {"name": "f", "response": {"to": 4539148803436467}}}]},
+        {"role": "model", "parts": [{"function_call": {"name": "f", "args": {"4539148803436467": "x"}}}]},
+    ],
+)
+def test_arguments_and_results_of_other_protocols_are_walked(message: Any) -> None:
+    escaped = r'{"to": "a.b\u0040fjordpost.no"}'
+    message = json.loads(json.dumps(message).replace('"ESCAPED"', json.dumps(escaped)))
+    verdict = fake_gate().classify([message])
+    assert verdict.spans
+    assert not any(value in json.dumps(verdict.masked) for value in ("fjordpost", "4539148803436467"))
+
+
+@pytest.mark.parametrize("levels", [101, 600, 2000])
+@pytest.mark.parametrize("in_text", [True, False])
+def test_what_is_nested_too_deep_is_refused_by_name(levels: int, in_text: bool) -> None:
+    """An escape below the deepest level that is walked would hide a value from the rules."""
+    content: Any = "[" * levels + r'"\u0061nna@berg.example"' + "]" * levels
+    if not in_text:
+        content = "anna@berg.example"
+        for _ in range(levels):
+            content = [content]
+    with pytest.raises(InvalidInput, match="nested"):
+        fake_gate().classify([{"role": "tool", "content": content}])
+
+
 def test_pictures_are_counted_not_passed_over() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     verdict = fake_gate().classify([{"role": "user", "content": [{"type": "text", "text": "What is it?"}, picture]}])
@@ -364,6 +394,18 @@ def test_the_record_of_a_verdict(tmp_path: Path) -> None:
         assert len(body["values"]) == 3
         assert audit.find("5425 2334 3010 9903") == audit.find("HANNE mülder") == [2]
         assert not any(value in json.dumps(body, ensure_ascii=False) for value in VALUES)
+
+
+@pytest.mark.parametrize("destination", [5, b"x", "\ud800"])
+def test_a_destination_that_is_no_text_is_an_error(destination: Any) -> None:
+    with pytest.raises(InvalidInput, match="destination"):
+        fake_gate().classify("hello", destination=destination)
+
+
+@pytest.mark.parametrize("answer", [None, b"x", 5])
+def test_an_answer_that_is_no_text_is_an_error(answer: Any) -> None:
+    with pytest.raises(InvalidInput, match="the answer is a"):
+        fake_gate().send("hello", lambda _: answer)
 
 
 def test_the_embedded_model_is_named_if_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,9 +99,10 @@ def test_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path.write_text(json.dumps([{"role": "user", "content": "I am Anna Berg"}]))
     assert run("gate", path, "--messages", "--mask") == 0
     assert json.loads(capsys.readouterr().out) == [{"role": "user", "content": "I am [PERSON_1]"}]
-    path.write_text("[")
-    assert run("gate", path, "--messages") == 1
-    assert "not JSON" in capsys.readouterr().err
+    for text in ("[", "[" * 5000):
+        path.write_text(text)
+        assert run("gate", path, "--messages") == 1
+        assert "not JSON" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -275,3 +275,8 @@ def test_the_policy_of_the_docs_is_one() -> None:
     assert policy.name == "support desk"
     assert policy.outcome(CARD) is Outcome.REFUSE
     assert policy.floors[0].outcomes == {"secret": Outcome.LOCAL}
+
+
+def test_a_file_without_end_of_its_nesting_is_no_policy() -> None:
+    with pytest.raises(PolicyError, match="is not TOML"):
+        Policy.parse("x = " + "[" * 3000)

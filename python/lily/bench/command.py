@@ -42,7 +42,7 @@ def add(commands: Any) -> None:
     bench.add_argument("--gguf", metavar="FILE", help="the same model for llama.cpp")
     bench.add_argument("--ignore-load", action="store_true", help="measure even if other programs use the machine")
     bench.add_argument("--json", action="store_true", help="print everything as JSON")
-    bench.add_argument("--plot", metavar="FILE", help="draw the table (.png, .svg, .pdf); needs lily[plot]")
+    bench.add_argument("--plot", metavar="FILE", help="draw the table (.png, .svg, .pdf); needs matplotlib")
     bench.add_argument("--save", action="store_true", help="keep the result as this machine's profile of the model")
 
 
@@ -56,11 +56,14 @@ def _lengths(text: str) -> list[int]:
 def _bench(options: argparse.Namespace) -> None:
     from ..checkpoint import open_checkpoint
     from ..location import locate
+    from . import plot
     from .contract import LENGTHS, STEPS
     from .runner import run
 
     if ("llama.cpp" in options.vs) != (options.gguf is not None):
         raise InvalidInput("--vs llama.cpp and --gguf FILE belong together: llama.cpp reads its own format")
+    if options.plot is not None:
+        plot.require(options.plot)
     folder = locate(options.model)
     with open_checkpoint(folder) as checkpoint:
         name, positions = checkpoint.name, checkpoint.max_positions
@@ -90,16 +93,14 @@ def _bench(options: argparse.Namespace) -> None:
     )
     left_out = {length: f"the model has {positions} positions" for length in lengths if length not in fitting}
     record = _record(report, model) | {"left_out": {**report.left_out, **left_out}}
+    print(json.dumps(record, indent=2) if options.json else "\n".join(lines(record, report)), flush=True)
     if options.plot is not None:
-        from .plot import draw
-
-        draw(report, options.plot, f"{name}, {record['machine']['cpu']}")
+        plot.draw(report, options.plot, f"{name}, {record['machine']['cpu']}")
     if options.save:
         path = profile(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(record, indent=2), encoding="utf-8")
         line.say(f"kept in {path}")
-    print(json.dumps(record, indent=2) if options.json else "\n".join(lines(record, report)))
 
 
 def profile(model: str) -> Path:

@@ -9,20 +9,24 @@ from ..errors import InvalidInput
 from .runner import Report, Row
 
 
-def draw(report: Report, path: str | Path, title: str) -> None:
-    """Writes a picture in the format of the path's ending (.png, .svg, .pdf).
-
-    Raises InvalidInput where matplotlib is missing or does not know the ending."""
+def require(path: str | Path) -> None:
+    """Raises InvalidInput where matplotlib is missing or does not know the ending: before the work, not after it."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise InvalidInput("matplotlib is not installed, and it draws the picture; pip install 'lily[plot]'") from None
-    figure: Any = Figure(figsize=(11, 4.5), layout="constrained")
-    formats = FigureCanvasAgg(figure).get_supported_filetypes()
+        raise InvalidInput("matplotlib is not installed, and it draws the picture; pip install matplotlib") from None
+    formats = FigureCanvasAgg(Figure()).get_supported_filetypes()
     ending = Path(path).suffix.removeprefix(".").lower()
     if ending not in formats:
         raise InvalidInput(f"{path}: ends in {ending!r}, expected one of {', '.join(sorted(formats))}")
+
+
+def draw(report: Report, path: str | Path, title: str) -> None:
+    """Writes a picture in the format of the path's ending (.png, .svg, .pdf). `require` says whether it can."""
+    from matplotlib.figure import Figure
+
+    figure: Any = Figure(figsize=(11, 4.5), layout="constrained")
     figure.suptitle(title)
     lengths = sorted({row.length for row in report.rows})
     for work, axes in zip(("prefill", "decode"), figure.subplots(1, 2), strict=True):

@@ -7,6 +7,7 @@ does so for all. A sample taken while other programs used the machine is taken a
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -15,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import DeviceError, Disturbed, NumericalError
+from ..arguments import count
+from ..errors import DeviceError, Disturbed, InvalidInput, NumericalError
 from .contract import FOREIGN, LENGTHS, Arm
 
 _TRIES = 3
@@ -59,7 +61,9 @@ Measure = Callable[[str, Mapping[str, Any]], Arm]
 def measure_in_a_process(engine: str, options: Mapping[str, Any]) -> Arm:
     """One arm in a fresh process. Raises DeviceError with the last line that it said if it fails."""
     command = [sys.executable, "-m", "lily.bench.arms", engine, json.dumps(options)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    # Without it -m takes modules from the current folder first, whatever lies there (Python 3.10 does so all the same).
+    safe = {**os.environ, "PYTHONSAFEPATH": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=safe)  # noqa: S603
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise DeviceError(f"the benchmark of {engine} at {options['length']} tokens failed: {said[-1]}")
@@ -83,15 +87,19 @@ def run(
     measure      runs one arm
     say          gets a line for each sample
 
-    Raises Disturbed if the machine is not quiet, NumericalError if two rounds wrote different tokens, DeviceError.
+    Raises Disturbed if the machine is not quiet, NumericalError if two rounds wrote different tokens, DeviceError,
+    InvalidInput.
     """
+    count(rounds, "rounds", 2**31 - 1)
+    if not seconds > 0:  # nor is NaN
+        raise InvalidInput(f"the time for all rounds is {seconds:g} s; expected more than 0 (--minutes).")
     start = time.monotonic()
     order = list(engines.items())
     samples: dict[tuple[int, str], list[Arm]] = {}
     left_out: dict[int, str] = {}
     done: list[int] = []
     needed = 0.0  # by the last length, in one round
-    for length in sorted(lengths):
+    for length in sorted(set(lengths)):
         # The next length takes twice as long at least, in every round; the later rounds of the others as long again.
         if done and time.monotonic() - start + needed * (2 * rounds + 2 * (rounds - 1)) > seconds:
             left_out[length] = f"its {rounds} rounds would pass {seconds:.0f} s"

@@ -128,7 +128,7 @@ def _text(name: str) -> str:
 def _messages(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"the messages are not JSON: {error}.") from None
 
 

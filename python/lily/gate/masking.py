@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from ..errors import InvalidInput
 from .policy import Operator, form
 from .spans import LABELS, Span
 
@@ -156,7 +157,11 @@ class Vault:
             return self._placeholder(WHOLE, text) if text else text
 
     def restore(self, answer: str) -> Restored:
-        """The answer with every placeholder of the session turned back into its value."""
+        """The answer with every placeholder of the session turned back into its value. Raises InvalidInput for what is
+        no str."""
+        given: object = answer  # of a function that somebody else wrote
+        if not isinstance(given, str):
+            raise InvalidInput(f"the answer is a {type(given).__name__}; expected a str.")
         parts: list[str] = []
         unknown: dict[str, None] = {}
         at = replaced = 0

@@ -24,7 +24,9 @@ _STRUCTURE = frozenset({"role", "type", "id", "tool_call_id", "call_id"})  # nam
 _NOT_TEXT = frozenset(
     "image image_url input_image audio input_audio file input_file video input_video document image_file".split()
 )
-_DEPTH = 16
+_CALLS = frozenset({"arguments", "input", "args", "output", "response"})  # what tools are given, and give
+_DEPTH = 16  # of JSON in strings of JSON
+_LEVELS = 100  # of lists and objects, all together
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +132,12 @@ class Document:
 
     def _value(self, value: Any, path: Path, visit: Callable[[str, Path, bool, str], str], role: str) -> Any:
         """A value of the protocol's own structure: its keys are known names."""
+        _check_levels(path)
         if isinstance(value, str):
             if value.startswith("data:") and ";base64," in value[:80]:
                 self.unread += 1
                 return value
-            if path[-1] in ("arguments", "input") or role in ("tool", "function"):
+            if path[-1] in _CALLS or role in ("tool", "function"):
                 return self._json(value, path, visit, role, 0)
             return visit(value, path, False, role)
         if isinstance(value, Mapping):
@@ -142,8 +145,10 @@ class Document:
                 self.unread += 1
                 return dict(value)
             named = {"name"} if path[-1] in ("function", "function_call") or value.get("type") == "tool_use" else set()
-            if path[-1] in ("arguments", "input"):
+            if path[-1] in _CALLS:
                 return self._tree(value, path, visit, role, 0)
+            if value.get("type") == "tool_result":
+                role = "tool"
             return {
                 key: inner if key in _STRUCTURE | named else self._value(inner, (*path, key), visit, role)
                 for key, inner in value.items()
@@ -156,7 +161,10 @@ class Document:
         return value
 
     def _json(self, text: str, path: Path, visit: Callable[[str, Path, bool, str], str], role: str, depth: int) -> str:
-        tree = _parsed(text) if depth < _DEPTH else None
+        try:
+            tree = _parsed(text) if depth < _DEPTH else None
+        except RecursionError:
+            raise _too_deep(path) from None
         if tree is None:
             return visit(text, path, False, role)
         changed = self._tree(tree, path, visit, role, depth)
@@ -164,6 +172,7 @@ class Document:
 
     def _tree(self, value: Any, path: Path, visit: Callable[[str, Path, bool, str], str], role: str, depth: int) -> Any:
         """A value of parsed JSON: keys and numbers may be personal, too."""
+        _check_levels(path)
         if isinstance(value, str):
             return self._json(value, path, visit, role, depth + 1)
         if isinstance(value, Mapping):
@@ -184,7 +193,9 @@ class Document:
 
 
 def _parsed(text: str) -> Any:
-    """The object or array of a JSON text; None for another text, and where a key repeats (a parse would lose one)."""
+    """The object or array of a JSON text; None for another text, and where a key repeats (a parse would lose one).
+
+    Raises RecursionError."""
     if text.lstrip()[:1] not in ("{", "["):
         return None
 
@@ -195,5 +206,18 @@ def _parsed(text: str) -> Any:
 
     try:
         return json.loads(text, object_pairs_hook=once)
-    except (ValueError, RecursionError):
+    except ValueError:
         return None
+
+
+def _check_levels(path: Path) -> None:
+    if len(path) > _LEVELS:
+        raise _too_deep(path)
+
+
+def _too_deep(path: Path) -> InvalidInput:
+    """Read as plain text it could hide a value behind an escape, so it is not read at all."""
+    return InvalidInput(
+        f"message {path[0]} is nested more than {_LEVELS} levels deep at {'.'.join(map(str, path[1:3]))}; expected at "
+        "most that many lists and objects inside each other. Flatten it, or leave it out."
+    )

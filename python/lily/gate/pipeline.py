@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ..errors import InvalidInput
+from ..tokenizer import check_text
 from .combine import combine
 from .folding import View
 from .masking import Vault
@@ -113,7 +114,9 @@ class Pipeline:
         return reading
 
     def decide(self, read: Findings, policy: Policy, destination: str | None, memory: Memory) -> Verdict:
-        """The recorded verdict. Raises AuditError."""
+        """The recorded verdict. Raises AuditError, InvalidInput for a destination that is no text."""
+        if destination is not None:
+            check_text(destination, "the destination")
         document, view = read.document, read.view
         kept = policy.keep(view.text, read.spans)
         swept = propagate(view, kept, memory.found)

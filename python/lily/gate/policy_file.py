@@ -57,7 +57,7 @@ def parse(text: str, name: str = "policy") -> Policy:
     """The policy of a TOML text; `name` stands in front of every fault. Raises PolicyError."""
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise PolicyError(f"{name} is not TOML: {error}.") from None
     reader = _Reader()
     policy = reader.policy(table, name)

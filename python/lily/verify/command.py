@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..arguments import count
 from ..console import Line, decode
 from ..errors import InvalidInput
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .golden import Golden
 
 MLX = "mlx-lm"
+STORED = ".npz"  # the ending by which --against tells a stored reference from a device
 
 
 def add(commands: Any) -> None:
@@ -41,8 +43,10 @@ def add(commands: Any) -> None:
     verify.add_argument("--device", default="auto", help="of the tested engine (%(default)s)")
     verify.add_argument("--threads", type=int, metavar="N", help="left out, one for each usable processor")
     verify.add_argument("--window", type=int, default=512, metavar="N", help="tokens read at a time (%(default)s)")
-    verify.add_argument("--positions", type=int, metavar="N", help="of the text at most; left out, all of it")
-    verify.add_argument("--save", metavar="FILE", help="keep what the reference said, for later comparisons")
+    verify.add_argument("--positions", type=int, metavar="N", help="tokens of the text at most; left out, all of it")
+    verify.add_argument(
+        "--save", metavar="FILE", help="a .npz file: keep what the reference said, for later comparisons"
+    )
     verify.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
@@ -51,6 +55,10 @@ def _verify(options: argparse.Namespace) -> None:
     from .comparison import compare
     from .sides import EngineSide
 
+    if options.save is not None and not options.save.endswith(STORED):
+        raise InvalidInput(
+            f"--save {options.save} does not end in {STORED}, by which --against knows a stored reference"
+        )
     line = Line()
     with Engine.load(
         options.model, device=options.device, threads=options.threads, max_context=max(options.window, 2)
@@ -70,14 +78,16 @@ def _golden(options: argparse.Namespace, engine: Engine, progress: Callable[[int
     from .golden import Golden, read_windows
     from .sides import EngineSide, MlxSide
 
-    if options.against.endswith(".npz"):
-        if options.text is not None:
-            raise InvalidInput("--text is given, and a stored reference brings its own text; leave --text out")
+    if options.against.endswith(STORED):
+        for name in ("text", "positions", "save"):
+            if getattr(options, name) is not None:
+                raise InvalidInput(f"--{name} is given, and a stored reference brings its own text; leave --{name} out")
         golden = Golden.load(options.against)
         for window in golden.windows:
-            if window.tokens.max() >= engine.vocab or len(window.tokens) > engine.max_context + 1:
+            largest = max(window.tokens.max(), window.top_ids.max())
+            if largest >= engine.vocab or len(window.tokens) > engine.max_context + 1:
                 raise InvalidInput(
-                    f"{options.against}: has windows of {len(window.tokens)} tokens up to id {window.tokens.max()}, "
+                    f"{options.against}: has windows of {len(window.tokens)} tokens up to id {largest}, "
                     f"expected at most --window {options.window} and ids below {engine.vocab}; it is of another model, "
                     "or --window is too small"
                 )
@@ -96,6 +106,8 @@ def _golden(options: argparse.Namespace, engine: Engine, progress: Callable[[int
 def _tokens(path: Path, tokenizer: Tokenizer, most: int | None) -> npt.NDArray[np.int32]:
     import numpy as np
 
+    if most is not None:
+        count(most, "positions", 2**31 - 1)
     text = decode(path.read_bytes(), str(path))
     return np.array(tokenizer.encode(text)[:most], dtype=np.int32)
 

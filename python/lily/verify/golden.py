@@ -7,9 +7,11 @@ of the text are in it too, so a stored golden needs neither the text nor the ref
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +22,11 @@ from .sides import Ids, Side
 KEPT = 64  # tokens of each position whose probability is kept; together they hold nearly all of it
 
 _FORMAT = 1
-_ARRAYS = ("format", "name", "lengths", "tokens", "log_probs", "top_ids", "top_log_probs")
+_ARRAYS = {
+    "format": ("iu", 0), "name": ("U", 0), "lengths": ("iu", 1), "tokens": ("iu", 1), "log_probs": ("f", 1),
+    "top_ids": ("iu", 2), "top_log_probs": ("f", 2),
+}  # fmt: skip
+"""What a file holds: kinds of number (numpy's letters) and dimensions of each array."""
 
 
 @dataclass(frozen=True)
@@ -62,19 +68,48 @@ class Golden:
     def load(cls, path: str | Path) -> Golden:
         """Reads what save wrote. Raises InvalidInput for another file, OSError."""
         try:
-            with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            with Path(path).open("rb") as raw, np.lib.npyio.NpzFile(raw, allow_pickle=False) as file:
                 found = {name: file[name] for name in _ARRAYS}
-        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise InvalidInput(
                 f"{path}: found no stored reference ({error}), expected a file that `lily verify --save` wrote"
             ) from None
+        for name, (kinds, dimensions) in _ARRAYS.items():
+            if found[name].dtype.kind not in kinds or found[name].ndim != dimensions:
+                raise _damaged(path, f"{name} is {found[name].dtype} of {found[name].ndim} dimensions")
         if int(found["format"]) != _FORMAT:
             raise InvalidInput(f"{path}: its format is {found['format']}, expected {_FORMAT}; save the reference again")
         lengths = found["lengths"].tolist()
+        _check(path, lengths, found)
         tokens = np.split(found["tokens"], np.cumsum(lengths)[:-1])
         cuts = np.cumsum([length - 1 for length in lengths])[:-1]
         parts = (np.split(found[name], cuts) for name in ("log_probs", "top_ids", "top_log_probs"))
         return cls(str(found["name"]), tuple(Window(*arrays) for arrays in zip(tokens, *parts, strict=True)))
+
+
+def _check(path: str | Path, lengths: list[int], found: dict[str, npt.NDArray[Any]]) -> None:
+    """Raises InvalidInput for arrays that do not belong together, or hold what no reference says."""
+    predictions = sum(lengths) - len(lengths)
+    kept = found["top_ids"].shape[-1]
+    if not lengths or min(lengths) < 2 or kept < 2:
+        raise _damaged(path, f"{len(lengths)} windows, the shortest of {min(lengths, default=0)} tokens, {kept} kept")
+    shapes: dict[str, tuple[int, ...]] = {
+        "tokens": (sum(lengths),),
+        "log_probs": (predictions,),
+        "top_ids": (predictions, kept),
+        "top_log_probs": (predictions, kept),
+    }
+    for name, shape in shapes.items():
+        if found[name].shape != shape:
+            raise _damaged(path, f"{name} has shape {list(found[name].shape)}, and its windows make {list(shape)}")
+    if min(found["tokens"].min(), found["top_ids"].min()) < 0:
+        raise _damaged(path, "a token id is negative")
+    if not all(np.isfinite(found[name]).all() for name in ("log_probs", "top_log_probs")):
+        raise _damaged(path, "a log-probability is not finite")
+
+
+def _damaged(path: str | Path, what: str) -> InvalidInput:
+    return InvalidInput(f"{path}: {what}, expected a file as `lily verify --save` wrote it; save the reference again")
 
 
 def read_windows(

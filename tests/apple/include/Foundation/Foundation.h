@@ -10,8 +10,12 @@ typedef bool BOOL;
 #define YES __objc_yes
 #define NO __objc_no
 #define nil nullptr
-#define NS_ENUM(type, name) enum name : type name; enum name : type
-#define NS_OPTIONS(type, name) type name; enum : type
+#define NS_ENUM(type, name)                                                                                            \
+    enum name : type name;                                                                                             \
+    enum name : type
+#define NS_OPTIONS(type, name)                                                                                         \
+    type name;                                                                                                         \
+    enum : type
 #define NS_RETURNS_RETAINED __attribute__((ns_returns_retained))
 #define API_AVAILABLE(...)
 
@@ -26,7 +30,8 @@ enum : NSStringEncoding { NSUTF8StringEncoding = 4 };
 @protocol NSObject
 @end
 
-__attribute__((objc_root_class)) @interface NSObject <NSObject> {
+__attribute__((objc_root_class))
+@interface NSObject<NSObject> {
     Class isa;
 }
 + (instancetype)alloc;

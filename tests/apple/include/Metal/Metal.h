@@ -10,14 +10,19 @@ static inline MTLSize MTLSizeMake(NSUInteger width, NSUInteger height, NSUIntege
     return MTLSize{width, height, depth};
 }
 
-typedef NS_OPTIONS(NSUInteger, MTLResourceOptions){MTLResourceStorageModeShared = 0};
-typedef NS_ENUM(NSUInteger, MTLDispatchType){MTLDispatchTypeSerial, MTLDispatchTypeConcurrent};
-typedef NS_OPTIONS(NSUInteger, MTLBarrierScope){MTLBarrierScopeBuffers = 1};
-typedef NS_ENUM(NSUInteger, MTLDataType){MTLDataTypeUInt = 33};
-typedef NS_ENUM(NSUInteger, MTLCommandBufferStatus){
-    MTLCommandBufferStatusNotEnqueued, MTLCommandBufferStatusEnqueued,  MTLCommandBufferStatusCommitted,
-    MTLCommandBufferStatusScheduled,   MTLCommandBufferStatusCompleted, MTLCommandBufferStatusError};
-typedef NS_ENUM(NSInteger, MTLGPUFamily){MTLGPUFamilyApple10 = 1010};
+typedef NS_OPTIONS(NSUInteger, MTLResourceOptions) { MTLResourceStorageModeShared = 0 };
+typedef NS_ENUM(NSUInteger, MTLDispatchType) { MTLDispatchTypeSerial, MTLDispatchTypeConcurrent };
+typedef NS_OPTIONS(NSUInteger, MTLBarrierScope) { MTLBarrierScopeBuffers = 1 };
+typedef NS_ENUM(NSUInteger, MTLDataType) { MTLDataTypeUInt = 33 };
+typedef NS_ENUM(NSUInteger, MTLCommandBufferStatus) {
+    MTLCommandBufferStatusNotEnqueued,
+    MTLCommandBufferStatusEnqueued,
+    MTLCommandBufferStatusCommitted,
+    MTLCommandBufferStatusScheduled,
+    MTLCommandBufferStatusCompleted,
+    MTLCommandBufferStatusError
+};
+typedef NS_ENUM(NSInteger, MTLGPUFamily) { MTLGPUFamilyApple10 = 1010 };
 
 @protocol MTLAllocation <NSObject>
 @end
@@ -97,9 +102,7 @@ typedef NS_ENUM(NSInteger, MTLGPUFamily){MTLGPUFamilyApple10 = 1010};
                                   options:(MTLResourceOptions)options
                               deallocator:(id)deallocator;
 - (id<MTLLibrary>)newLibraryWithURL:(NSURL *)url error:(NSError **)error;
-- (id<MTLLibrary>)newLibraryWithSource:(NSString *)source
-                               options:(MTLCompileOptions *)options
-                                 error:(NSError **)error;
+- (id<MTLLibrary>)newLibraryWithSource:(NSString *)source options:(MTLCompileOptions *)options error:(NSError **)error;
 - (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)function error:(NSError **)error;
 @end
 
