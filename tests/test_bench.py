@@ -150,6 +150,27 @@ def test_an_arm_runs_this_lily_wherever_it_is(tiny: Path, tmp_path: Path, monkey
     assert runner.measure_in_a_process("lily", options).steps == STEPS
 
 
+def test_an_arm_ends_with_whoever_started_it(tiny: Path) -> None:
+    """However that process ended, killed ones included: it held the other end of the arm's standard input."""
+    options = {"model": str(tiny), "device": "cpu", "threads": 1, "length": 100_000}
+    code = f"from lily.bench import runner; print(flush=True); runner.measure_in_a_process('lily', {options!r})"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as starter:
+        assert starter.stdout is not None
+        starter.stdout.readline()
+        children = Path(f"/proc/{starter.pid}/task/{starter.pid}/children")
+        if not children.exists():
+            starter.kill()
+            pytest.skip("only Linux tells which processes were started")
+        while not (found := children.read_text(encoding="ascii").split()):
+            time.sleep(0.05)
+        starter.kill()
+    end = time.monotonic() + 20
+    arm = Path(f"/proc/{found[0]}/stat")
+    while arm.exists() and arm.read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < end, "the arm still runs"
+        time.sleep(0.1)
+
+
 def test_the_command(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     shared = ["bench", str(tiny), "--lengths", "32,64,1000000", "--ignore-load"]

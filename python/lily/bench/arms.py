@@ -1,14 +1,17 @@
 """The arms: one process that loads one engine, measures one prompt length under the contract, and prints one line.
 
-`python -m lily.bench.arms ENGINE OPTIONS` is that process, OPTIONS being JSON. Nothing here decides what to measure.
+`python -m lily.bench.arms ENGINE OPTIONS` is that process, OPTIONS being JSON. It ends when its standard input does,
+which whoever started it holds open. Nothing here decides what to measure.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -107,5 +110,12 @@ def main(engine: str, options: str) -> int:
     return 0
 
 
+def _end_with_the_input() -> None:
+    while os.read(0, 1024):  # not sys.stdin, whose lock the interpreter wants when it ends
+        pass
+    os._exit(1)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=_end_with_the_input, daemon=True).start()
     sys.exit(main(*sys.argv[1:]))

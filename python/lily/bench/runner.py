@@ -63,7 +63,14 @@ def measure_in_a_process(engine: str, options: Mapping[str, Any]) -> Arm:
     command = [sys.executable, "-m", "lily.bench.arms", engine, json.dumps(options)]
     # Without it -m takes modules from the current folder first, whatever lies there (Python 3.10 does so all the same).
     safe = {**os.environ, "PYTHONSAFEPATH": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=safe)  # noqa: S603
+    watched, held = os.pipe()  # its other end closes with this process, however that ends
+    try:
+        done = subprocess.run(  # noqa: S603
+            command, stdin=watched, capture_output=True, text=True, check=False, env=safe
+        )
+    finally:
+        os.close(watched)
+        os.close(held)
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise DeviceError(f"the benchmark of {engine} at {options['length']} tokens failed: {said[-1]}")
