@@ -197,7 +197,7 @@ def test_the_command_refuses(arguments: list[str], tiny: Path, capsys: pytest.Ca
 def test_a_picture_that_cannot_be_drawn_is_refused_before_the_work(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("lily.bench.runner.subprocess.run", lambda *_, **__: pytest.fail("measured before the check"))
+    monkeypatch.setattr(runner, "run", lambda *_, **__: pytest.fail("measured before the check"))
     assert cli.main(["bench", str(tiny), "--lengths", "8", "--plot", str(tmp_path / "p.word")]) == 1
     assert capsys.readouterr().out == ""
 
