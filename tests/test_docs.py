@@ -1,6 +1,6 @@
 """The docs, run: the README's commands, every block of Python in the README and the quickstart, and the examples.
 
-All of it runs in one folder that has the small checkpoint of the README's first command, as a reader's would.
+All of it runs in one empty folder, as a reader's would, on the embedded model.
 """
 
 from __future__ import annotations
@@ -59,10 +59,9 @@ PYTHON_BLOCKS = [
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which the README's main command has run."""
     here = tmp_path_factory.mktemp("docs")
-    commands = [shlex.split(command) for command in blocks(section("Run"), "bash")[0].split("&&")]
-    assert [command[:2] for command in commands] == [["lily", "synth"], ["lily", "generate"]]
-    outputs = [run(here, "-m", *command) for command in commands]
-    assert outputs[-1].strip()
+    command = shlex.split(blocks(section("Run"), "bash")[0])
+    assert command[:2] == ["lily", "generate"]
+    assert run(here, "-m", *command) == "A customer asked for a refund.\n"
     return here
 
 
@@ -72,13 +71,13 @@ def test_python_of_the_docs(folder: Path, block: str) -> None:
 
 
 def test_example_chat(folder: Path) -> None:
-    output = run(folder, str(ROOT / "examples/chat.py"), "tiny", "--max-tokens", "4", stdin="Hello\nAnd then?\n")
+    output = run(folder, str(ROOT / "examples/chat.py"), "nano", "--max-tokens", "4", stdin="Hello\nAnd then?\n")
     assert output.count("prompt tokens were held") == 2
-    assert output.count("[read from the start: position ") == 1  # an answer cut off at 4 tokens is not what was read
+    assert "read from the start" not in output
 
 
 def test_example_choose(folder: Path) -> None:
-    output = run(folder, str(ROOT / "examples/choose.py"), "tiny", "This review is", " good", " bad")
+    output = run(folder, str(ROOT / "examples/choose.py"), "nano", "This review is", " good", " bad")
     scores = [float(line.split()[0]) for line in output.splitlines()]
     assert len(scores) == 2
     assert scores == sorted(scores, reverse=True)
@@ -86,7 +85,7 @@ def test_example_choose(folder: Path) -> None:
 
 
 def test_example_surprise(folder: Path) -> None:
-    assert "perplexity" in run(folder, str(ROOT / "examples/surprise.py"), "tiny", "Lilies grow from bulbs.")
+    assert "perplexity" in run(folder, str(ROOT / "examples/surprise.py"), "nano", "Lilies grow from bulbs.")
 
 
 def test_set_up_names_extras_that_exist() -> None:

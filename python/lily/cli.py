@@ -95,7 +95,9 @@ def _command(
 
 def _add_info(commands: Any) -> None:
     info = _command(commands, "info", _info, "What this machine is, what a model is, and whether it fits.")
-    info.add_argument("model", nargs="?", help="folder or hub repository; left out, the default repository")
+    info.add_argument(
+        "model", nargs="?", help="folder, hub repository or embedded model; left out, the default repository"
+    )
     info.add_argument("--max-context", type=int, default=4096, metavar="N", help="tokens of a session (%(default)s)")
     info.add_argument("--download", action="store_true", help="ask the hub how much a download would be")
     _add_hub(info)
@@ -105,7 +107,7 @@ def _add_info(commands: Any) -> None:
 def _add_generate(commands: Any) -> None:
     generate = _command(commands, "generate", _generate, "Writes the model's answer to a prompt.")
     generate.add_argument("prompt", help="a user message, or with --raw a text to continue; - reads standard input")
-    generate.add_argument("--model", required=True, help="folder or hub repository")
+    generate.add_argument("--model", required=True, help="folder, hub repository or embedded model")
     generate.add_argument("--system", help="a system message")
     generate.add_argument("--raw", action="store_true", help="continue the prompt as it is, without the chat template")
     generate.add_argument("--thinking", choices=("on", "off"), help="ask the chat template for thinking, or none")
@@ -121,7 +123,7 @@ def _add_generate(commands: Any) -> None:
 
 def _add_repack(commands: Any) -> None:
     repack = _command(commands, "repack", _repack, "Copies a checkpoint with aligned data, for devices that map files.")
-    repack.add_argument("model", help="folder or hub repository")
+    repack.add_argument("model", help="folder, hub repository or embedded model")
     repack.add_argument("out", help="a new or empty folder")
     _add_hub(repack)
 

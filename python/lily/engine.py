@@ -75,7 +75,8 @@ class Engine:
         offline: bool | None = None,
         progress: Progress | None = None,
     ) -> Engine:
-        """Opens the checkpoint in a folder, or in a repository of the hub (downloaded once), and readies the device.
+        """Opens the checkpoint in a folder, in a repository of the hub (downloaded once), or in the package ("nano"),
+        and readies the device.
 
         device        "auto", "cpu" or "metal"; "cpu:avx2" forces one instruction set; "metal:host" runs the kernels
                       of Metal on the CPU, slowly, for tests

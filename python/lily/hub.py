@@ -1,4 +1,4 @@
-"""Repositories of the Hugging Face hub as folders on this machine: which are here, and how the others come.
+"""Models on this machine: those that come with lily, local folders, and repositories of the Hugging Face hub.
 
 The only file that knows huggingface_hub. A repository that is complete in the cache is used as it is, without one
 network call; it is downloaded only when files are missing (complete ones are kept, a broken connection is taken up
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_REPO",
     "DEFAULT_REVISION",
+    "EMBEDDED",
     "FILES",
     "DownloadSize",
     "download_size",
@@ -45,6 +46,9 @@ FILES = [
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", INDEX,
     "model*.safetensors",
 ]  # fmt: skip
+EMBEDDED = {"nano": Path(__file__).resolve().parent / "models" / "nano"}
+"""The decoders that come with lily, by the name that means them everywhere; a folder of that name is "./nano"."""
+
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _SWITCH = {
     "1": True,
@@ -78,8 +82,13 @@ def local_folder(model: str | os.PathLike[str], revision: str | None = None) -> 
     """
     if model == "":
         raise InvalidInput(f"the model is an empty string, expected a folder or a repository such as {DEFAULT_REPO}")
-    path = user_path(model, "the model")
+    path = _path(model)
     text = os.fspath(model)
+    if path in EMBEDDED.values() and not _exists(path / "config.json"):
+        raise CheckpointError(
+            f"the embedded model {path.name} is not in {path}: this installation is incomplete; install lily again, or "
+            f"give the folder of a checkpoint (one called {path.name} is ./{path.name})"
+        )
     if is_folder(model):
         if revision is not None:
             raise InvalidInput(f"revision is {revision!r}, expected none for the local path {path}; leave revision out")
@@ -93,8 +102,13 @@ def local_folder(model: str | os.PathLike[str], revision: str | None = None) -> 
 
 
 def is_folder(model: str | os.PathLike[str]) -> bool:
-    """Whether a model is named by a path: a Path, or the name of something that is there."""
-    return isinstance(model, os.PathLike) or _exists(user_path(model, "the model"))
+    """Whether a model is no repository: a Path, the name of something that is there, or that of an embedded model."""
+    return isinstance(model, os.PathLike) or _exists(_path(model))
+
+
+def _path(model: str | os.PathLike[str]) -> Path:
+    embedded = EMBEDDED.get(model) if isinstance(model, str) else None
+    return user_path(model, "the model") if embedded is None else embedded
 
 
 def fetch(

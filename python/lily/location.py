@@ -1,4 +1,4 @@
-"""From what the user names to a folder on this machine: a local path, or a repository of the Hugging Face hub.
+"""From what the user names to a folder on this machine: an embedded model, a local path, or a repository of the hub.
 
 The door to the hub for whatever opens a model; the Gate too, which must not know how a network is used. What the hub
 is, and when it is asked, is hub.py's business.
@@ -19,7 +19,8 @@ def locate(
     offline: bool | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """The folder of a model, absolute: `model` itself, or the repository of that name, fetched.
+    """The folder of a model, absolute: the embedded one of that name, `model` itself, or the repository of that name,
+    fetched.
 
     Raises CheckpointError or HubError if it is neither, InvalidInput for a revision of a local folder.
     """

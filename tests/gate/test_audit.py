@@ -215,6 +215,56 @@ def test_a_full_disk_is_an_error_and_leaves_the_chain_whole(tmp_path: Path) -> N
         log.verify()
 
 
+DEPARTURES = """
+import resource, sys
+from types import SimpleNamespace
+
+import numpy as np
+
+from lily import AuditLog, Gate
+from lily.errors import AuditError
+
+
+class Reader:  # finds nothing
+    def read(self, texts):
+        empty = np.zeros(0, np.float32), np.zeros((0, 2), np.int32)
+        return [SimpleNamespace(spans=[], sensitivity=0.0, any_pii=empty[0], offsets=empty[1]) for _ in texts]
+
+    def close(self):
+        pass
+
+
+sent = []
+with AuditLog(sys.argv[1]) as audit:
+    gate = Gate(audit=audit, classifier=Reader())
+    gate.send("The lilies are in bloom.", lambda text: sent.append(text) or "ok")
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), hard))  # no file grows beyond it
+    try:
+        for number in range(5000):
+            gate.send(f"lily {number}, write to a@vlinderpost.nl", lambda text: sent.append(text) or "ok")
+    except AuditError as error:
+        print(len(sent), error)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="RLIMIT_FSIZE is POSIX's")
+@pytest.mark.parametrize("room", [100_000, 150_001])
+def test_a_departure_is_stopped_where_the_disk_takes_no_more(tmp_path: Path, room: int) -> None:
+    """What was sent is recorded, and what could not be recorded was not sent."""
+    path = tmp_path / "a.db"
+    done = subprocess.run(
+        [sys.executable, "-c", DEPARTURES, str(path), str(room)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    count, message = done.stdout.split(" ", 1)
+    assert "cannot be written" in message
+    assert int(count) > 1
+    with AuditLog(path) as log:
+        log.verify()
+        assert sum(record.kind in ("allow", "mask") for record in log.records()) == int(count)
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(AuditError, match="cannot be written"):

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 (texts of other scripts are a part of the subject)
 """Rules and model in one list: who wins, what vetoes do, and that the list is sorted, apart and inside the text."""
 
 from __future__ import annotations
@@ -124,3 +125,64 @@ def test_rules_alone() -> None:
     assert combine("", []) == []
     with pytest.raises(ValueError, match="ends at 9, the text at 2"):
         combine("ab", [], [span(0, 9, "secret")])
+
+
+@pytest.mark.parametrize(
+    ("before", "seen", "rest", "label", "found"),
+    [
+        ("ask ", "Mariska Vanderho", "ek now", "private_person", "Mariska Vanderhoek"),
+        ("Mul", "der", ", hello", "private_person", "Mulder"),
+        ("mit Jo", "\u0308rg", " gehen", "private_person", "Jo\u0308rg"),
+        ("at ", "Mill Lane 4 🏠", "", "private_address", "Mill Lane 4"),
+        ("", "✅ → Anna 👍🏽\ufe0f", " said", "private_person", "Anna"),
+        ("担当は", "佐久間", "です", "private_person", "佐久間"),
+        ("key ", "x9Kq2mZ", "t7Lw", "secret", "x9Kq2mZt7Lw"),
+        ("", "→key✓", "", "secret", "→key✓"),
+        ("令牌：", "x9Kq2mZt7Lw。", "", "secret", "x9Kq2mZt7Lw"),
+        ("to ", "“Anna Berg”", "", "private_person", "Anna Berg"),
+        ("born on ", "1 May 19", "70", "private_date", "1 May 19"),
+    ],
+)
+def test_a_span_of_the_model_has_whole_words_and_no_emoji(
+    before: str, seen: str, rest: str, label: str, found: str
+) -> None:
+    text = before + seen + rest
+    spans = combine(text, [], [Span(len(before), len(before + seen), label, score=0.99, why="model")])
+    assert [text[span.start : span.end] for span in spans] == [found]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "kept"),
+    [
+        ("set in Franklin Gothic with captions", "Franklin Gothic", False),
+        ("font-family: 'Cooper Black', serif", "Cooper Black", False),
+        ("Fonts used: Arial, Lucida Grande", "Lucida Grande", False),
+        ('fonts = ["Gill Sans Light", "Josefin Slab"]', "Gill Sans Light", False),
+        ("the font is by Anna Berg", "Anna Berg", True),
+        ("Fonts: Arial. Anna Berg chose it", "Anna Berg", True),
+        ("fonts: made by Anna Berg", "Anna Berg", True),
+        ("Ricardo Sans called", "Ricardo Sans", True),
+        ("seen by John Smith MS", "John Smith MS", True),
+    ],
+)
+def test_typefaces_are_nobody(text: str, name: str, kept: bool) -> None:
+    at = text.index(name)
+    assert bool(combine(text, [], [Span(at, at + len(name), "private_person", score=0.99, why="model")])) is kept
+
+
+@pytest.mark.parametrize(
+    ("before", "kept"),
+    [
+        ("Session ", False),
+        ('{"account_token": "', False),
+        ("my key was wrong\nsession ", False),
+        ("my api key is ", True),
+        ("Authorization: Bearer ", True),
+        ("the token they sent: ", True),
+    ],
+)
+def test_a_uuid_is_a_secret_where_words_say_so(before: str, kept: bool) -> None:
+    value = "57410185-2736-4938-b66c-8afcd3e545cf"
+    text = f"{before}{value} and more"
+    span = Span(len(before), len(before) + len(value), "secret", score=0.99, why="model")
+    assert bool(combine(text, [], [span])) is kept

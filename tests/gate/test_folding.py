@@ -58,6 +58,11 @@ def test_hyphens_and_digits_of_unicode(hyphen: str) -> None:
     assert View("٠١٢٣४५६").folded == "0123456"
 
 
+@pytest.mark.parametrize("blank", "\u00a0\u2002\u2007\u2009\u202f\u3000")
+def test_blanks_of_unicode(blank: str) -> None:
+    assert View(f"1{blank}2").folded == "1 2"
+
+
 def test_escapes_of_json_are_blanks() -> None:
     assert View(r"a\nbob@example.org").folded == "a  bob@example.org"
     assert View(r"a\\nbob@example.org").folded == "a   bob@example.org"

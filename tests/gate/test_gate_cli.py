@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -133,3 +135,48 @@ def test_wrong_command_lines(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         run(*arguments)
     assert caught.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["gate"],
+            ["FILE", "--policy", "--destination", "--model", "--messages", "--audit", "--json", "--mask", "--html"],
+        ),
+        (["audit"], ["verify", "export"]),
+        (["audit", "verify"], ["DB", "--head HEAD"]),
+        (["audit", "export"], ["DB", "--head"]),
+    ],
+)
+def test_help(arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run(*arguments, "--help")
+    assert caught.value.code == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith(f"usage: lily {' '.join(arguments)} ")
+    assert [word for word in words if word not in captured.out] == []
+    assert captured.err == ""
+
+
+def test_closed_standard_input_is_an_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert run("gate", "-") == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("lily: standard input is closed")
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="closes a descriptor with a POSIX shell")
+def test_a_process_without_standard_input(tmp_path: Path) -> None:
+    """Nothing that is opened later is taken for the text."""
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$0" -m lily gate - --audit "$1" <&-', sys.executable, str(tmp_path / "a.db")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("lily: standard input is closed")
+    assert not (tmp_path / "a.db").exists()

@@ -53,6 +53,9 @@ def test_a_masked_text_has_one_placeholder_a_value(case: tuple[str, list[tuple[S
     restored = vault.restore(masked)
     assert restored.replaced >= len(values)
     assert len(vault) >= len(set(values))
+    known = len(vault)
+    assert vault.restore(vault.mask(text, spans)) == text
+    assert len(vault) == known  # the same values again are nothing new
 
 
 def vault_with(*names: str) -> Vault:

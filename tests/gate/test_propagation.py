@@ -100,6 +100,21 @@ def test_sweeping_keeps_spans_apart_and_covers_what_was_given(text: str, data: s
         assert any(s.start <= span.start and span.end <= s.end for s in out)
 
 
+@given(st.lists(st.sampled_from(["Anna", "Berg", "Lind"]), min_size=2, max_size=12), st.data())
+def test_forms_that_overlap_are_one_span(words: list[str], data: st.DataObject) -> None:
+    """Names of a few words, so that one that is swept begins within another."""
+    text = " ".join(words)
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(words) - 1), max_size=6)))
+    given_spans = [Span(5 * a, 5 * b - 1, "private_person") for a, b in zip(cuts[::2], cuts[1::2], strict=False)]
+    out = propagate(text, given_spans)
+    assert all(a.end <= b.start for a, b in itertools.pairwise(out))
+    for name in texts(text, given_spans):
+        at = text.find(name)
+        while at >= 0:
+            assert any(s.start <= at and at + len(name) <= s.end for s in out)
+            at = text.find(name, at + len(name))
+
+
 def test_many_forms_in_a_long_text_take_linear_time() -> None:
     rng = random.Random(5)
     memory = Found()

@@ -26,8 +26,8 @@ PIECES = r"[^\S\r\n]?[\p{L}\p{M}]{1,12}|\p{N}|[^\S\r\n]?[^\s\p{L}\p{M}\p{N}]|\s+
 PAD = 0
 
 
-def train(texts: Iterator[str], vocabulary: int = VOCABULARY) -> Tokenizer:
-    """A tokenizer of exactly `vocabulary` entries, padding first."""
+def train(texts: Iterator[str], vocabulary: int = VOCABULARY, first: tuple[str, ...] = ("<pad>",)) -> Tokenizer:
+    """A tokenizer of exactly `vocabulary` entries, `first` at the beginning."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -40,7 +40,7 @@ def train(texts: Iterator[str], vocabulary: int = VOCABULARY) -> Tokenizer:
         vocab_size=vocabulary,
         min_frequency=2,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=["<pad>"],
+        special_tokens=list(first),
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)

@@ -3,20 +3,28 @@
 Validated rules fix label and kind; where the model agrees on the label the extents are united, where it does not it
 keeps what the rule leaves over. Cued rules add. Weak rules only raise the score of what the model saw. Vetoes delete
 what an unsure model sees inside them. A number that is the whole text, with no word beside it, counts only where a rule
-knows its form: the model learnt from surroundings, and there are none.
+knows its form: the model learnt from surroundings, and there are none. The model's tokens end anywhere, so its spans
+are mended first.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from .folding import View, view_of
-from .recognizers import is_no_machine, vetoed
+from .recognizers import is_mere_uuid, is_no_machine, is_typeface, vetoed
 from .spans import RANK, Finding, Span
 
 _NUMBERS = frozenset({"account_number", "private_phone", "private_date"})
 _MARGIN = 16  # characters (quotes, blanks) that may stand around a value that is the whole text
+_WHOLE = frozenset({"private_person", "private_address", "secret"})  # labels whose values begin and end with a word
+_LONGEST = 64  # characters by which a span may grow to the end of its word
+_UNSPACED = 0x2E80  # from here on are the scripts without blanks between words
+# Categories of the characters beyond ASCII that frame a value: 。 and “, and but for secrets also emoji and arrows.
+_MARKS = frozenset({"Po", "Ps", "Pe", "Pi", "Pf", "Pd"})
+_SYMBOLS = frozenset({"So", "Sm", "Sk", "Cf"})
 
 SURE = 0.9
 """From this score on the model's span stands against a veto."""
@@ -36,7 +44,7 @@ def combine(text: str | View, findings: Iterable[Finding], model: Iterable[Span]
             raise ValueError(f"a span ends at {span.end}, the text at {len(view.text)}")
     settled = _settled([f for f in rules if f.strength != "weak"])
     weak = [f.span for f in rules if f.strength == "weak"]
-    seen = [span for span in seen if _possible(view.text, span, rules)]
+    seen = [span for span in (_mended(view.text, span) for span in seen) if _possible(view.text, span, rules)]
     kept = _believed([_raised(span, weak) for span in seen], settled, vetoed(view) if seen else [])
     return _trimmed(view.text, _joined(view.text, settled, kept))
 
@@ -59,10 +67,43 @@ def _weight(finding: Finding) -> tuple[int, int, float]:
     return RANK[finding.strength], span.end - span.start, span.score
 
 
+def _mended(text: str, span: Span) -> Span:
+    """A model's span with the whole of its words, and without the marks, emoji and arrows around it."""
+    start, end = span.start, span.end
+    if span.label in _WHOLE:
+        while span.start - start < _LONGEST and _inside_a_word(text, start):
+            start -= 1
+        while end - span.end < _LONGEST and _inside_a_word(text, end):
+            end += 1
+    foreign = _MARKS if span.label == "secret" else _MARKS | _SYMBOLS
+    while start < end and _is_frame(text[start], foreign):
+        start += 1
+    while end > start and _is_frame(text[end - 1], foreign):
+        end -= 1
+    return replace(span, start=start, end=end) if start < end else span
+
+
+def _inside_a_word(text: str, at: int) -> bool:
+    """Whether no word ends at a place."""
+    if not 0 < at < len(text):
+        return False
+    return all((c.isalnum() and ord(c) < _UNSPACED) or unicodedata.combining(c) for c in text[at - 1 : at + 1])
+
+
+def _is_frame(char: str, foreign: frozenset[str]) -> bool:
+    if char.isascii():
+        return char.isspace()
+    return char.isspace() or char in "\ufe0e\ufe0f" or unicodedata.category(char) in foreign
+
+
 def _possible(text: str, span: Span, rules: Sequence[Finding]) -> bool:
     """Whether there is more to a model's span than its look."""
     if span.label == "other_pii":
         return not is_no_machine(text[span.start : span.end])
+    if span.label == "private_person":
+        return not is_typeface(text, span.start, span.end)
+    if span.label == "secret" and is_mere_uuid(text, span.start, span.end):
+        return any(rule.span.overlaps(span) for rule in rules)
     outside = len(text) - (span.end - span.start)
     alone = outside <= _MARGIN and not any(c.isalnum() for c in text[: span.start] + text[span.end :])
     return not (alone and span.label in _NUMBERS) or any(rule.span.overlaps(span) for rule in rules)

@@ -4,6 +4,7 @@
 
 #include "attention_rows.h"
 #include "attention_step.h"
+#include "exponential.h"
 #include "matmul.h"
 #include "norm.h"
 #include "scratch.h"

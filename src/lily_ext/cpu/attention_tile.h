@@ -5,6 +5,7 @@
 // positions, so that a row sees the same blocks whatever call it comes in. Not for one row: see attention_step.h.
 #pragma once
 
+#include "exponential.h"
 #include "simd.h"
 
 namespace lily::cpu::LILY_ISA {

@@ -2,6 +2,7 @@
 // unit length, and log(1 + u) for the softplus of the decay. Not the recurrence: see recurrence.h.
 #pragma once
 
+#include "exponential.h"
 #include "simd.h"
 
 namespace lily::cpu::LILY_ISA {

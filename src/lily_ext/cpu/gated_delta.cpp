@@ -4,6 +4,7 @@
 #include "gated_delta.h"
 
 #include "convolution.h"
+#include "exponential.h"
 #include "matmul.h"
 #include "norm.h"
 #include "recurrence.h"

@@ -1,6 +1,7 @@
 // Routing, shared by the two ways through the mixture of experts: from router logits to experts and weights.
 #pragma once
 
+#include "exponential.h"
 #include "kernels.h"
 #include "simd.h"
 

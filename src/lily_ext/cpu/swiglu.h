@@ -2,6 +2,7 @@
 // goes to memory. gate and up share their packing.
 #pragma once
 
+#include "exponential.h"
 #include "simd.h"
 #include "tile.h"
 

@@ -12,8 +12,10 @@ from lily.gate.spans import Finding, Span
 from . import bank, cards, credentials, customers, dates, government_ids, network, phones, secrets, tables, vetoes
 from .hits import Hit, digit_zones
 from .network import is_no_machine
+from .secrets import is_mere_uuid
+from .vetoes import is_typeface
 
-__all__ = ["find", "is_no_machine", "vetoed"]
+__all__ = ["find", "is_mere_uuid", "is_no_machine", "is_typeface", "vetoed"]
 
 
 def find(text: str | View) -> list[Finding]:

@@ -152,7 +152,9 @@ def find(view: View, zones: list[tuple[int, int]], vetoes: Vetoes) -> Iterator[H
     lower = view.lower
     for first, last in zones:
         for match in _IBAN.finditer(lower, first, last):
-            yield from _iban(match)
+            hit = _iban(match)
+            if hit and not (vetoes.holds(hit.start, hit.end) and lower[hit.start - 1 : hit.start] == "-"):
+                yield hit  # and not the end of a UUID
         for _, end, kinds in _ACCOUNT.find(view, first, last):
             for kind in kinds:
                 value = _VALUES[kind].match(lower, end)
@@ -164,10 +166,10 @@ def find(view: View, zones: list[tuple[int, int]], vetoes: Vetoes) -> Iterator[H
         yield from _wallets(view, first, last)
 
 
-def _iban(match: re.Match[str]) -> Iterator[Hit]:
+def _iban(match: re.Match[str]) -> Hit | None:
     size = _LENGTHS.get(match[0][:2].upper())
     if size is None:
-        return
+        return None
     written = 0
     for place, char in enumerate(match[0]):
         written += char.isalnum()
@@ -175,7 +177,7 @@ def _iban(match: re.Match[str]) -> Iterator[Hit]:
             compact = re.sub(r"[^0-9a-z]", "", match[0][: place + 1])
             after = match.string[match.start() + place + 1 : match.start() + place + 2]
             if not after.isalnum() and checks.mod97(compact):
-                yield Hit(
+                return Hit(
                     match.start(),
                     match.start() + place + 1,
                     "account_number",
@@ -184,7 +186,8 @@ def _iban(match: re.Match[str]) -> Iterator[Hit]:
                     0.99,
                     "IBAN check digits",
                 )
-            return
+            return None
+    return None
 
 
 def _account(kind: str, value: str) -> bool:

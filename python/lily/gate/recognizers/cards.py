@@ -36,6 +36,7 @@ _CVV = Cues(
         ),
     }
 )
+_COUNT = re.compile(r"[0-9]{1,3} (?=[0-9]{4}[ -])")
 _CODE = re.compile(
     r"[\"']?(?:[ \t]*(?:[:=#]|is|was|number|no\.?|on the back|est|es|ist|è|é|"
     r"\|)){0,8}[ \t]*[\"']?([0-9]{3,4})(?![0-9a-z]|[.,/-][0-9])"
@@ -73,7 +74,12 @@ def find(view: View, zones: list[tuple[int, int]], vetoes: Vetoes) -> Iterator[H
     text = view.folded
     for first, last in zones:
         for match in _NUMBER.finditer(text, first, last):
-            yield from _card(view, match.start(), match[0], vetoes)
+            hits = list(_card(view, match.start(), match[0], vetoes))
+            count = _COUNT.match(match[0])
+            if count and not hits:  # "2 5425 2334 ...": a number of something, then a card
+                behind = _NUMBER.match(text, match.start() + count.end(), last)
+                hits = list(_card(view, behind.start(), behind[0], vetoes)) if behind else []
+            yield from hits
         for _, end, _ in _CVV.find(view, first, last):
             code = _CODE.match(view.lower, end)
             if code:

@@ -200,6 +200,7 @@ _FORMATS = tuple(
     (kind, literal, re.compile(re.escape(literal) + tail))
     for kind, literal, tail in (line.split(" ", 2) for line in _FORMATS_TEXT.split("\n") if line)
 )
+_REST = re.compile(r"[0-9A-Za-z_-]{1,512}")
 # What belongs to the key and stands before its literal.
 _HEADS = {
     ".atlasv1.": re.compile(r"[0-9A-Za-z]{10,20}$"),
@@ -271,6 +272,9 @@ def _keys(view: View) -> Iterator[Hit]:
                     and not _is_dull(match[0][len(literal) :])
                 ):
                     end = match.end()
+                    rest = _REST.match(text, end)  # a longer key than its vendor makes today is masked whole
+                    if rest and text[end - 1].isalnum() and rest[0][0].isalnum():
+                        end = rest.end()
                     while text[end - 1] in ".-":
                         end -= 1
                     yield Hit(start, end, "secret", kind, "validated", 0.98, f"form of {kind}")

@@ -64,6 +64,10 @@ _NOT_SECRET = re.compile(
     r"model|txid|transaction|block|address|wallet|base64,?)[\"']?[ \t]{0,2}[:=#]{0,2}[ \t]{0,2}[\"'(]?$"
 )
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$", re.IGNORECASE)
+_KEY_CUE = re.compile(
+    r"(?:key|secret|passw|passphrase|credential|bearer|licen[sc]e|auth|"
+    r"(?<!account[_ -])(?<!card[_ -])(?<!page[_ -])token)"
+)
 _UUID_CUE = re.compile(
     r"(?:secret|api[_ .-]?key|access[_ .-]?key|private|(?:auth|access|bearer|api)[_ .-]?token|licen[sc]e[_ .-]?key|"
     r"_key)"
@@ -284,6 +288,12 @@ def _named(view: View, start: int, end: int, vetoes: Vetoes) -> bool:
     if vetoes.holds(start, end) and not (_HEX.match(view.folded[start:end]) and end - start >= 24):
         return True
     return _NOT_SECRET.search(view.lower, max(0, start - 32), start) is not None
+
+
+def is_mere_uuid(text: str, start: int, end: int) -> bool:
+    """Whether a part is a UUID and no word before it, on its line, speaks of keys: then it names something."""
+    before = text[max(text.rfind("\n", 0, start) + 1, start - _REACH) : start].lower()
+    return _UUID.match(text[start:end]) is not None and _KEY_CUE.search(before) is None
 
 
 def _unannounced(view: View, vetoes: Vetoes) -> Iterator[Hit]:

@@ -1,4 +1,4 @@
-"""What looks like personal data and is not: hashes, UUIDs, time stamps, decimals, versions, placeholders.
+"""What looks like personal data and is not: hashes, UUIDs, time stamps, decimals, versions, placeholders, typefaces.
 
 A veto deletes what a rule or an unsure model sees inside it. It says nothing about a value whose own cue calls it a
 secret: that decision is the secret recognizer's.
@@ -47,6 +47,20 @@ _ULID = re.compile(r"[0-7](?<=[^0-9a-z].)[0-9a-hjkmnp-tv-z]{25}(?![0-9a-z])")
 _PATH_NUMBER = re.compile(r"/[0-9]{4,19}(?![0-9a-z])")
 
 
+# Typefaces are called after people, or as people are: how their names end, and what lists them. Sans, Serif, Neue and
+# MS are names or degrees of people too, so that those need the word before them.
+_TYPEFACE = re.compile(
+    r".*\b(?:gothic|grotesk|grotesque|antiqua|linotype|schoolbook|corsiva|typewriter|console|old face|"
+    r"(?:comic|dm|droid|fira|gill|josefin|lucida|noto|open|plex|pt|segoe|source|work) (?:sans|serif|mono|slab)|"
+    r"(?:microsoft sans|sans) serif|(?:bebas|haas|helvetica) neue|"
+    r"(?:arial|bell|bodoni|calisto|comic sans|gill sans|perpetua|rockwell|trebuchet) m[st])"
+    r"(?: (?:pro|std|m[st]|bold|light|black|medium|condensed))*",
+    re.IGNORECASE | re.DOTALL,
+)
+_FONTS = re.compile(
+    r"(?<![a-z])(?:fonts?(?:-?family|[ _-]name)?|typefaces?)[\"']?(?: used| stack| list)?\s{0,2}[:=]\s{0,2}"
+    r"[\[(\"']{0,2}(?:[\w '\"-]{1,40},\s{0,2}){0,12}[\"']?$"
+)
 _PUBLIC_PEM = re.compile(r"-----begin (?![a-z0-9 ]{0,30}private)[a-z0-9 ]{3,40}-----[a-z0-9+/=\s\\]{16,20000}")
 _SSH_KEY = re.compile(r"(?:ssh-(?:rsa|dss|ed25519)|ecdsa-sha2-[a-z0-9-]{4,20}) [a-z0-9+/]{32,4000}={0,3}")
 _DATA = re.compile(r";base64,[a-z0-9+/=_-]{16,1000000}")
@@ -101,6 +115,14 @@ def find(view: View, zones: list[tuple[int, int]]) -> Vetoes:
         parts += (m.span(1) for m in _NAMED.finditer(lower, start, end))
         parts += (m.span() for m in _PATH_NUMBER.finditer(lower, start, end) if _in_url(lower, m.start()))
     return Vetoes(parts)
+
+
+def is_typeface(text: str, start: int, end: int) -> bool:
+    """Whether a name is that of a typeface: by its last words (Gill Sans), or in a list of fonts."""
+    if _TYPEFACE.fullmatch(text, start, end):
+        return True
+    before = text[max(0, start - 160) : start].lower()
+    return ("font" in before or "typeface" in before) and _FONTS.search(before) is not None
 
 
 def _hash_like(text: str) -> bool:
