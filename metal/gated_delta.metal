@@ -113,7 +113,7 @@ gated_delta_out(device const uint4 *codes [[buffer(0)]], device const bfloat *sc
         return;
     float totals[kOutRows];
     row_products<bits, kOutRows>(codes, scales, biases, 0, first, args.rows, row, args.heads * args.dims, lane, totals);
-    const float total = lane == 0 ? totals[0] : totals[1];
+    const float total = total_of_lane<kOutRows>(totals, lane);
     if (lane < kOutRows && first + lane < args.rows)
         x[first + lane] = bfloat(float(x[first + lane]) + total);
 }

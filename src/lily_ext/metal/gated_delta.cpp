@@ -223,7 +223,9 @@ void encode_chunks(Stream &stream, const Call &call, const Piece &piece, const P
     }
     const std::int64_t factors = tiles * shape.key_heads * 8 * shape.key_dim * 2;
     const Bytes factor{.unique = factors, .loaded = factors * slices * group};
-    const std::int64_t gate = (tiles * 8 * 16) * shape.value_heads, triangle = pairs * 512 * shape.value_heads;
+    // Three numbers of each token, and the fourth of the eight that every lane can reach.
+    const std::int64_t gate = (tiles * 8 * 12 + chunks * 8 * 4) * shape.value_heads;
+    const std::int64_t triangle = pairs * 512 * shape.value_heads;
     const Bytes matrix{.unique = triangle, .loaded = triangle * slices};
     stream.kernel("gated_delta_scan_" + dim)
         .read(call.in.raw, Role::scratch, {.unique = call.raw_bytes(piece, values)})
