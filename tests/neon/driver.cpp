@@ -177,7 +177,7 @@ int main(int count, char **arguments) {
         if (count != 4) {
             throw std::runtime_error("expected an instruction set, a number of threads and a sublayer");
         }
-        Probe probe(open_device({.name = "cpu", .isa = arguments[1], .threads = std::stoi(arguments[2])}));
+        Probe probe(open_device({"cpu", arguments[1], std::stoi(arguments[2]), {}}));
         run(probe, arguments[3]);
         return 0;
     } catch (const std::exception &error) {
