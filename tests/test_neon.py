@@ -22,6 +22,7 @@ from reference import Array
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
+LIBRARIES = "/usr/aarch64-linux-gnu"  # where Debian puts those of the cross compiler
 MISSING = [tool for tool in (COMPILER, EMULATOR, "cmake", "ninja") if shutil.which(tool) is None]
 
 pytestmark = [
@@ -78,7 +79,7 @@ class Emulated:
     """A probe whose calls run in the driver."""
 
     def __init__(self, driver: Path, threads: int) -> None:
-        self._command = [EMULATOR, str(driver), "neon", str(threads)]
+        self._command = [EMULATOR, "-L", LIBRARIES, str(driver), "neon", str(threads)]
 
     def __getattr__(self, word: str) -> Any:
         def call(*arguments: Any) -> Any:
