@@ -42,7 +42,7 @@ RESULTS: dict[str, tuple[type[np.generic], ...]] = {
     "bidirectional": (BF16,),
     "mlp": (BF16,),
     "classify": (F32, F32),
-    "head": (F32,),
+    "head": (F32, np.int32),
 }
 
 
