@@ -129,16 +129,21 @@ def cpu_probes(isa: str) -> list[_ext.Probe]:
     return [_ext.Probe("cpu", isa, threads) for threads in (1, 2)]
 
 
-@functools.cache
-def metal_probes(device: str) -> list[_ext.Probe]:
-    """Four on metal:host: under the checker, and in each order of lanes. Two on a GPU, whose order is its own."""
-    if device != "metal:host":
-        return [_ext.Probe(**parse_device(device)) for _ in range(2)]
+def require_metal() -> None:
+    """Skips where nothing compiles the Metal kernels."""
     tools = metal.load_toolchain()
     try:
         tools.find_clang()
     except tools.MslError as error:
         pytest.skip(f"no compiler for the Metal kernels: {error}")
+
+
+@functools.cache
+def metal_probes(device: str) -> list[_ext.Probe]:
+    """Four on metal:host: under the checker, and in each order of lanes. Two on a GPU, whose order is its own."""
+    require_metal()
+    if device != "metal:host":
+        return [_ext.Probe(**parse_device(device)) for _ in range(2)]
     modes = ("metal:host:checked", "metal:host", "metal:host:reverse", "metal:host:random")
     return [_ext.Probe(**parse_device(mode), threads=2) for mode in modes]
 

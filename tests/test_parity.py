@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hf_source import Model
+from kernels import METAL, require_metal
 from mlx_oracle import MlxOracle, convert, require_mlx
 from timelines import RecordProperty, relative
 
@@ -29,6 +30,7 @@ TAIL = 4.0  # times the yardstick's median: a position beyond is in the tail
 # A difference of two logits has the noise of both; the gap that the noise cannot close is stated as this many times
 # the yardstick's median error of one logit.
 GAP = 12.0
+METAL_STEPS = 24
 
 MODELS = {
     "narrow": Model(),
@@ -133,6 +135,25 @@ def judge(case: Case, way: str, logits: Array, label: str, record_property: Reco
     clear = (gap > GAP * median) & ~tail
     assert clear.sum() >= LENGTH // 10, "no position of this checkpoint has a clear best token"
     assert np.array_equal(logits[clear].argmax(-1), oracle[clear].argmax(-1))
+
+
+@pytest.mark.parametrize("device", METAL)
+def test_the_metal_kernels_are_as_close(case: Case, device: str, record_property: RecordProperty) -> None:
+    """The graph, the encoders and the kernels of Metal, on whatever runs them here: all positions at once; and as many
+    token by token as the executor can afford, where decode has kernels of its own."""
+    require_metal()
+    with lily.Engine.load(case.folder, device=device, max_context=LENGTH) as engine:
+        judge(case, WAYS[0], engine.forward(case.tokens), f"{device}, {WAYS[0]}", record_property)
+        session = engine.session()
+        steps = [engine.prefill(session, case.tokens[index : index + 1]).logits for index in range(METAL_STEPS)]
+        fork, words = session.fork(), list(engine.decode(session, max_tokens=4))
+        best = [int(steps[-1].argmax())]
+        best += [int(engine.prefill(fork, [word]).logits.argmax()) for word in words[:-1]]
+    oracle, yardstick = (source[WAYS[1]][:METAL_STEPS] for source in (case.oracle, case.yardstick))
+    off, usual = float(np.median(relative(np.stack(steps), oracle))), float(np.median(relative(yardstick, oracle)))
+    report(record_property, f"{device}, {WAYS[1]}", f"median {off:.2e}, yardstick {usual:.2e}, ratio {off / usual:.2f}")
+    assert off <= RATIO * usual
+    assert words == best[: len(words)]
 
 
 @instruction_sets
