@@ -63,6 +63,8 @@ def write_entries(kernels: Kernels, cuda: bool) -> tuple[str, list[Entry]]:
         symbol = f"__msl_k_{number}"
         call = f"{instance.expression}({', '.join(values)})"
         texts.append((_CUDA_ENTRY if cuda else _HOST_ENTRY).format(symbol=symbol, call=call))
+        if cuda and kernel.limit:
+            texts.append(f"__constant unsigned {symbol}_threads = ({kernel.limit});\n")
         entries.append(Entry(instance.name, symbol, tuple(arguments), kernel.max_threads, kernel.place))
     return "".join(texts), entries
 

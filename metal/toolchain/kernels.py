@@ -7,6 +7,7 @@ template [[host_name("g_half")]] kernel decltype(g<half>) g<half>;      instance
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass, field
 
@@ -24,10 +25,12 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel function or function template. `max_threads` is 0 where the text gives no limit."""
+    """A kernel function or function template. `limit` is the expression that says how many threads a threadgroup has at
+    most, `max_threads` its value where it is a number; "" and 0 where the text does not say it for all instances."""
 
     name: str
     parameters: tuple[Parameter, ...]
+    limit: str
     max_threads: int
     place: str
 
@@ -106,6 +109,11 @@ def _function(source: Source, position: int, found: Kernels) -> int:
     # The attributes of a function stand before its type, behind the template's parameters.
     attributes = source.attributes(position - 3, name)
     limit = attributes.get("max_total_threads_per_threadgroup", "")
+    # One that depends on a parameter of the template has no value out here.
+    header = _template_header(source, position)
+    parameters = {word for word, end in itertools.pairwise(header) if end in (",", ">")}
+    if parameters & set(re.findall(r"\w+", limit)):
+        limit = ""
     kernel = source[name]
     found.functions[kernel] = Kernel(
         kernel,
@@ -113,6 +121,7 @@ def _function(source: Source, position: int, found: Kernels) -> int:
             Parameter(source[end - 1], source.join(first, end - 1), source.attributes(first, end))
             for first, end in source.split(name + 2, closing)
         ),
+        limit,
         int(limit) if limit.isdigit() else 0,
         source.place(name),
     )
@@ -124,8 +133,15 @@ def _function(source: Source, position: int, found: Kernels) -> int:
 
 
 def _is_template(source: Source, position: int) -> bool:
+    return bool(_template_header(source, position))
+
+
+def _template_header(source: Source, position: int) -> list[str]:
+    """The words from `template` to a function's `kernel`, none for a plain function."""
+    words: list[str] = []
     while position >= 0 and source[position] not in (";", "}", "{"):
+        words.insert(0, source[position])
         if source[position] == "template":
-            return True
+            return words
         position -= 1
-    return False
+    return []

@@ -17,6 +17,8 @@ from .tokens import MslError
 from .translate import Translation
 
 _VARIABLE = re.compile(r"^(\s*%\S+ = )(?:tail )?call .*@__msl_tg\(i32 noundef \d+, i64 noundef (\d+)\)")
+_LIMIT = re.compile(r"^@(__msl_k_\d+)_threads = .*constant i32 (\d+)")
+_ENTRY = re.compile(r"^define .*@(__msl_k_\d+)\(")
 _ARGUMENT = re.compile(r"^(\s*%\S+ = )(?:tail )?call .*@__msl_dynsmem\(\)")
 
 
@@ -36,6 +38,7 @@ def compile_ptx(translation: Translation, folder: Path, output: Path) -> None:
 
 def lower(ir: str, names: dict[str, str]) -> str:
     """The step over the IR; `names` are those of the entry functions by symbol."""
+    limits = {found[1]: found[2] for found in map(_LIMIT.match, ir.split("\n")) if found}
     declared, lines = ["@__msl_dynamic = external addrspace(3) global [0 x i8], align 16"], []
     for line in ir.split("\n"):
         if variable := _VARIABLE.match(line):
@@ -47,10 +50,19 @@ def lower(ir: str, names: dict[str, str]) -> str:
         elif not (line.startswith("declare") and "@__msl_" in line):
             if "@__msl_tg(" in line or "@__msl_dynsmem(" in line:
                 raise MslError(f"threadgroup memory is asked for in a form that is not known: {line.strip()}")
-            lines.append(_joined(line))
+            if not _LIMIT.match(line):
+                lines.append(_limited(_joined(line), limits))
     first = next(i for i, line in enumerate(lines) if line.startswith(("@", "define", "%")))
     whole = "\n".join([*lines[:first], *declared, *lines[first:]])
     return re.sub(r"@(__msl_k_\d+)\b", lambda match: f"@{names[match[1]]}", whole)
+
+
+def _limited(line: str, limits: dict[str, str]) -> str:
+    """An entry whose kernel says how large its threadgroups are has no more registers than so many threads can get."""
+    entry = _ENTRY.match(line)
+    if entry is None or entry[1] not in limits:
+        return line
+    return line.replace(") #", f') "nvvm.maxntid"="{limits[entry[1]]}" #', 1)
 
 
 def _joined(line: str) -> str:

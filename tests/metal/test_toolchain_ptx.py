@@ -15,6 +15,7 @@ from toolchain.ptx import find_libdevice, lower
 KERNELS = Path(__file__).parent / "kernels"
 IR = """\
 @x = global i32 0
+@__msl_k_0_threads = addrspace(4) constant i32 512, align 4
 declare ptr addrspace(3) @__msl_tg(i32, i64)
 define spir_kernel void @__msl_k_0() #1 {
   %1 = call noundef ptr addrspace(3) @__msl_tg(i32 noundef 0, i64 noundef 64)
@@ -31,7 +32,8 @@ def test_the_step_over_the_ir() -> None:
     assert "@__msl_variable_1 = internal addrspace(3) global [64 x i8] undef, align 16" in lowered
     assert "%1 = getelementptr i8, ptr addrspace(3) @__msl_variable_1, i64 0" in lowered
     assert "%2 = getelementptr i8, ptr addrspace(3) @__msl_dynamic, i64 0" in lowered
-    assert "define spir_kernel void @gemm()" in lowered
+    assert 'define spir_kernel void @gemm() "nvvm.maxntid"="512" #1 {' in lowered
+    assert "_threads" not in lowered
     assert "define internal void @__clang_ocl_kern_imp___msl_k_0() alwaysinline #2" in lowered
     assert "declare ptr addrspace(3) @__msl_tg" not in lowered
     assert "noinline" not in lowered
