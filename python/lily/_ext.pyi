@@ -169,6 +169,16 @@ class Probe:
 
     def head(self, weights: dict[str, Any], eps: float, x: NDArray[numpy.uint16]) -> tuple[NDArray[numpy.float32], NDArray[numpy.int32]]: ...
 
+class Witness:
+    """A probe on metal:host, and what its dispatches said and did."""
+
+    def __init__(self, kernels: Sequence[str]) -> None: ...
+
+    @property
+    def probe(self) -> Probe: ...
+
+    def take(self) -> list[dict[str, Any]]: ...
+
 class Trace:
     """The work of a decoder, encoded and counted but not run."""
 

@@ -54,9 +54,10 @@ class Touched(ctypes.Structure):
 
     unique_read: int
     unique_written: int
+    loaded: int
     read: int
     written: int
-    _fields_ = tuple((name, ctypes.c_uint64) for name in ("unique_read", "unique_written", "read", "written"))
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("unique_read", "unique_written", "loaded", "read", "written"))
 
 
 class KernelError(Exception):
