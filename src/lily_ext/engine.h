@@ -36,6 +36,7 @@ struct EngineOptions {
     DeviceOptions device{};
     std::int64_t max_context = 0; // tokens of a session
     std::int64_t chunk = 0;       // tokens of a step of prefill; chunks end at multiples of it
+    bool byte_inputs = false;     // of Limits
 };
 
 // Bytes.
