@@ -90,6 +90,9 @@ class Engine:
     def chunk(self) -> int: ...
 
     @property
+    def byte_inputs(self) -> bool: ...
+
+    @property
     def max_context(self) -> int: ...
 
     @property

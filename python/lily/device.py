@@ -12,6 +12,7 @@ from .errors import DeviceError, InvalidInput
 
 # How metal:host may be asked to run: the order of lanes, and whether the checker looks on.
 _HOST = ("", "checked", "reverse", "random")
+ACTIVATIONS = ("int8", "bf16")
 
 
 class DeviceArguments(TypedDict):
@@ -51,8 +52,10 @@ def parse_activations(activations: str | None, device: str) -> bool:
     """Whether products of many rows take their inputs in 8 bits on such a device ("cpu", "metal", "metal:host")."""
     if activations is None:
         return device == "cpu"
-    if activations not in ("int8", "bf16"):
+    if activations not in ACTIVATIONS:
         raise InvalidInput(f"activations is {activations!r}; expected 'int8', 'bf16' or None for the device's own.")
     if activations == "int8" and device != "cpu":
-        raise InvalidInput(f"activations is 'int8', and the kernels of {device} take bf16; leave it out, or use the cpu.")
+        raise InvalidInput(
+            f"activations is 'int8', and the kernels of {device} take bf16; leave it out, or use the cpu."
+        )
     return activations == "int8"

@@ -301,6 +301,7 @@ class Engine:
             "device": self.device,
             "threads": self._inner.threads,
             "instruction_set": self._inner.isa,
+            "activations": "int8" if self._inner.byte_inputs else "bf16",
             "max_context": self.max_context,
             "chunk": self._inner.chunk,
             **self.checkpoint.describe(),

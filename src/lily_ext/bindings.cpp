@@ -234,6 +234,7 @@ void bind_engine(nb::module_ &module) {
         .def_prop_ro("isa", &Engine::isa)
         .def_prop_ro("threads", &Engine::threads)
         .def_prop_ro("chunk", &Engine::chunk)
+        .def_prop_ro("byte_inputs", &Engine::byte_inputs)
         .def_prop_ro("max_context", &Engine::max_context)
         .def_prop_ro("vocab", &Engine::vocab)
         .def("memory",

@@ -270,7 +270,7 @@ class CpuBackend final : public Backend {
             .x = bf16(x),
             .logits = f32(logits),
         };
-        Context context = start_decoder(rows);
+        Context context{&pool_, scratch_->data(), false};
         kernels_.head(context, args);
         if (token.buffer != nullptr) {
             *i32(token) = static_cast<std::int32_t>(std::max_element(args.logits, args.logits + weights.table.rows) -
