@@ -1,8 +1,10 @@
 // Metal's compute objects over the executor of metal/toolchain. A committed command buffer runs on its queue's own thread,
 // so a host that forgets to wait sees old data. In a concurrent encoder the dispatches between two barriers run last to
 // first, so that a missing barrier gives wrong results; with LILY_STANDIN_NO_BARRIERS in the environment barriers do
-// nothing, which shows that it does. What Metal's validation layer refuses ends the process. A ".metallib" is a text: the
-// path of the executor, then of each module, one a line.
+// nothing, which shows that it does. What Metal's validation layer refuses ends the process, and so does work on memory
+// that is in no residency set. A ".metallib" is a text: the path of the executor, then of each module, one a line.
+// LILY_STANDIN_COMPILER is the command that makes one of a text of kernels. An archive is the names of its pipelines.
+// With LILY_STANDIN_FAILURE, what is committed fails for that reason; LILY_STANDIN_WORKING_SET is a number of bytes.
 
 #import <Metal/Metal.h>
 
@@ -12,9 +14,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,7 +31,8 @@
 namespace {
 
 constexpr NSUInteger kIndices = 31;
-NSUInteger allocated = 0; // by newBufferWithLength
+constexpr const char *kArchive = "archive of the stand-in";
+NSUInteger allocated = 0; // by all buffers
 
 [[noreturn]] void refuse(const char *message) {
     std::fprintf(stderr, "Metal validation: %s\n", message);
@@ -79,8 +84,8 @@ bool open_executor(const std::string &path) {
     return memory;
 }
 - (void)dealloc {
+    allocated -= bytes;
     if (owned) {
-        allocated -= bytes;
         std::free(memory);
     }
 }
@@ -104,8 +109,15 @@ bool open_executor(const std::string &path) {
 @implementation MTLResidencySetDescriptor
 @end
 
+@implementation MTLComputePipelineDescriptor
+@end
+
+@implementation MTLBinaryArchiveDescriptor
+@end
+
 @interface StandinFunction : NSObject <MTLFunction> {
   @public
+    std::string name; // with the constants
     msl_kernel *kernel;
     std::map<NSUInteger, std::uint32_t> constants;
 }
@@ -127,11 +139,39 @@ bool open_executor(const std::string &path) {
             StandinFunction *function = [StandinFunction new];
             function->kernel = kernel;
             function->constants = values->values;
+            function->name = name.UTF8String;
+            for (const auto &[index, value] : values->values) {
+                function->name += " " + std::to_string(index) + "=" + std::to_string(value);
+            }
             return function;
         }
     }
     *error = [NSError errorWithText:executor.error()];
     return nil;
+}
+@end
+
+@interface StandinArchive : NSObject <MTLBinaryArchive> {
+  @public
+    std::set<std::string> names;
+}
+@end
+@implementation StandinArchive
+- (BOOL)addComputePipelineFunctionsWithDescriptor:(MTLComputePipelineDescriptor *)descriptor error:(NSError **)error {
+    names.insert(((StandinFunction *)descriptor.computeFunction)->name);
+    return YES;
+}
+- (BOOL)serializeToURL:(NSURL *)url error:(NSError **)error {
+    std::ofstream file(url.path.UTF8String);
+    file << kArchive << '\n';
+    for (const std::string &name : names) {
+        file << name << '\n';
+    }
+    if (!file.flush()) {
+        *error = [NSError errorWithText:"the archive cannot be written"];
+        return NO;
+    }
+    return YES;
 }
 @end
 
@@ -255,6 +295,25 @@ std::string run(Launch &launch) {
 }
 @end
 
+@interface StandinResidencySet : NSObject <MTLResidencySet> {
+  @public
+    std::set<const void *> wanted, committed;
+}
+@end
+@implementation StandinResidencySet
+- (void)addAllocation:(id<MTLAllocation>)allocation {
+    require(wanted.insert((__bridge const void *)allocation).second, "addAllocation: nil, or there already");
+}
+- (void)removeAllocation:(id<MTLAllocation>)allocation {
+    require(wanted.erase((__bridge const void *)allocation) == 1, "removeAllocation: not there");
+}
+- (void)commit {
+    committed = wanted;
+}
+- (void)requestResidency {
+}
+@end
+
 @class StandinQueue;
 
 @interface StandinCommands : NSObject <MTLCommandBuffer> {
@@ -275,6 +334,7 @@ std::string run(Launch &launch) {
     std::mutex mutex;
     std::condition_variable changed;
     std::deque<StandinCommands *> waiting;
+    StandinResidencySet *resident;
     std::thread thread;
     bool stopped;
 }
@@ -299,6 +359,14 @@ std::string run(Launch &launch) {
     require(reached == MTLCommandBufferStatusNotEnqueued, "commit twice");
     reached = MTLCommandBufferStatusCommitted;
     StandinQueue *to = queue; // running it lets go of the queue
+    for (const Launch &launch : encoder->launches) {
+        for (StandinBuffer *buffer : launch.buffers) {
+            require(buffer == nil || to->resident->committed.count((__bridge const void *)buffer) == 1,
+                    "work on memory that is not resident");
+        }
+    }
+    const char *reason = std::getenv("LILY_STANDIN_FAILURE"); // read here: the queue's thread would race with setenv
+    failure = reason == nullptr ? "" : reason;
     {
         const std::lock_guard<std::mutex> lock(to->mutex);
         to->waiting.push_back(self);
@@ -370,22 +438,8 @@ std::string run(Launch &launch) {
     return commands;
 }
 - (void)addResidencySet:(id<MTLResidencySet>)set {
-    require(set != nil, "addResidencySet: nil");
-}
-@end
-
-@interface StandinResidencySet : NSObject <MTLResidencySet>
-@end
-@implementation StandinResidencySet
-- (void)addAllocation:(id<MTLAllocation>)allocation {
-    require(allocation != nil, "addAllocation: nil");
-}
-- (void)removeAllocation:(id<MTLAllocation>)allocation {
-    require(allocation != nil, "removeAllocation: nil");
-}
-- (void)commit {
-}
-- (void)requestResidency {
+    require(set != nil && resident == nil, "addResidencySet: nil, or a second one");
+    resident = (StandinResidencySet *)set;
 }
 @end
 
@@ -405,7 +459,8 @@ std::string run(Launch &launch) {
     return allocated;
 }
 - (uint64_t)recommendedMaxWorkingSetSize {
-    return std::uint64_t{1} << 34;
+    const char *bytes = std::getenv("LILY_STANDIN_WORKING_SET");
+    return bytes == nullptr ? std::uint64_t{1} << 34 : std::strtoull(bytes, nullptr, 10);
 }
 - (BOOL)supportsFamily:(MTLGPUFamily)family {
     return family == MTLGPUFamilyApple10 ? NO : YES;
@@ -433,6 +488,7 @@ std::string run(Launch &launch) {
     StandinBuffer *buffer = [StandinBuffer new];
     buffer->memory = (char *)bytes;
     buffer->bytes = length;
+    allocated += length;
     return buffer;
 }
 - (id<MTLLibrary>)newLibraryWithURL:(NSURL *)url error:(NSError **)error {
@@ -455,13 +511,52 @@ std::string run(Launch &launch) {
 - (id<MTLLibrary>)newLibraryWithSource:(NSString *)source
                                options:(MTLCompileOptions *)options
                                  error:(NSError **)error {
-    *error = [NSError errorWithText:"the stand-in has no compiler"];
-    return nil;
+    require(!options.fastMathEnabled && options.languageVersion == MTLLanguageVersion3_1, "other compile options");
+    const char *compiler = std::getenv("LILY_STANDIN_COMPILER");
+    char folder[] = "/tmp/standin-XXXXXX";
+    require(compiler != nullptr && mkdtemp(folder) != nullptr, "no compiler, or no room for its files");
+    const std::string text = std::string(folder) + "/kernels.metal", library = text + "lib";
+    std::ofstream(text) << source.UTF8String;
+    const bool compiled = std::system((compiler + (" " + text + " " + library)).c_str()) == 0;
+    id<MTLLibrary> made = nil;
+    if (compiled) {
+        made = [self newLibraryWithURL:[NSURL fileURLWithPath:[NSString stringWithUTF8String:library.c_str()]] error:error];
+    } else {
+        *error = [NSError errorWithText:"the compiler of the stand-in refuses the text"];
+    }
+    std::filesystem::remove_all(folder);
+    return made;
 }
 - (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)function error:(NSError **)error {
     StandinPipeline *pipeline = [StandinPipeline new];
     pipeline->function = (StandinFunction *)function;
     return pipeline;
+}
+- (id<MTLComputePipelineState>)newComputePipelineStateWithDescriptor:(MTLComputePipelineDescriptor *)descriptor
+                                                             options:(MTLPipelineOption)options
+                                                          reflection:(MTLComputePipelineReflection **)reflection
+                                                               error:(NSError **)error {
+    StandinArchive *archive = descriptor.binaryArchives.firstObject;
+    const std::string &name = ((StandinFunction *)descriptor.computeFunction)->name;
+    if ((options & MTLPipelineOptionFailOnBinaryArchiveMiss) != 0 && archive->names.count(name) == 0) {
+        return nil;
+    }
+    return [self newComputePipelineStateWithFunction:descriptor.computeFunction error:error];
+}
+- (id<MTLBinaryArchive>)newBinaryArchiveWithDescriptor:(MTLBinaryArchiveDescriptor *)descriptor
+                                                 error:(NSError **)error {
+    StandinArchive *archive = [StandinArchive new];
+    if (descriptor.url != nil) {
+        std::ifstream file(descriptor.url.path.UTF8String);
+        std::string line;
+        if (!std::getline(file, line) || line != kArchive) {
+            return nil;
+        }
+        while (std::getline(file, line)) {
+            archive->names.insert(line);
+        }
+    }
+    return archive;
 }
 @end
 

@@ -101,7 +101,8 @@ class Stream {
 
     void begin();                // drops what was encoded and never committed
     void commit();               // runs it after all that was committed before
-    void wait(std::size_t left); // for the oldest, until so many are left; throws the first Error(device)
+    // For the oldest, until so many are left. Throws the first Error(device), and then forgets the newer ones.
+    void wait(std::size_t left);
 
   private:
     friend class Dispatch;
