@@ -1,5 +1,5 @@
-"""The compiler of the stand-in for Metal: from the text of kernels to what the stand-in takes for a .metallib, a list of
-the executor and the modules. It runs as a command, for LILY_STANDIN_COMPILER."""
+"""The compiler of the stand-in for Metal: from the text of kernels to what the stand-in takes for a .metallib, a list
+of the executor and the modules. It runs as a command, for LILY_STANDIN_COMPILER."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from apple.compiler import write_library
+
 from lily import metal
 
 HERE = Path(__file__).parent
@@ -45,21 +45,16 @@ def build() -> None:
     run("cmake", "--build", str(BUILD))
 
 
-def kernels(flavour: str) -> metal.Kernels:
-    """Skips where there is no compiler for them."""
+def install(folder: Path) -> Path:
+    """Puts lily there, with a .metallib, and returns the folder. Skips where nothing compiles the kernels."""
     tools = metal.load_toolchain()
     try:
         tools.find_clang()
     except tools.MslError as error:
         pytest.skip(f"no compiler for the Metal kernels: {error}")
-    return metal.kernels(flavour)
-
-
-def install(made: metal.Kernels, folder: Path) -> Path:
-    """Puts lily there, with these kernels as its .metallib, and returns the folder."""
     hidden = shutil.ignore_patterns("__pycache__", "_ext*.so")
     shutil.copytree(ROOT / "python" / "lily", folder / "lily", ignore=hidden)
     shutil.copytree(ROOT / "metal", folder / "lily" / "_metal", ignore=hidden)
     run("cmake", "--install", str(BUILD), "--prefix", str(folder))
-    write_library(made, folder / "lily" / "_metal" / "lily.metallib")
+    write_library(metal.kernels("host"), folder / "lily" / "_metal" / "lily.metallib")
     return folder

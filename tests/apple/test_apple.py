@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from apple.standin import HERE, python
+
 from lily import metal
 
 MLP = ("norm", "matmul", "mlp")  # the texts that the sublayer of words.py needs

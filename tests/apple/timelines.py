@@ -1,8 +1,9 @@
-"""Runs whole models on devices and prints what each device gave, one JSON object a line. For test_apple.py, which starts
-it in a process of its own, over an extension that has the stand-in in it.
+"""Runs whole models on devices and prints what each device gave, one JSON object a line. For test_models.py, which
+starts it in a process of its own, over an extension that has the stand-in in it.
 
     timelines.py decoder FOLDER SEED DEVICE...      a timeline that reads, writes, forks, restores and resets
     timelines.py token FOLDER SEED DEVICE...        one token that is read
+    timelines.py failures FOLDER SEED DEVICE...     two timelines, on a device of which some steps fail
     timelines.py classifier DEVICE...               the classifier that comes with lily
 """
 
@@ -10,14 +11,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import lily
 from lily import engine
-from lily.errors import NumericalError
+from lily.errors import DeviceError, LilyError
 from lily.gate.classifier import Classifier
 
 TEXT = "Maria Lopez, born 4 May 1981, asks that her card is sent to 12 Elm Street. Call her: +1 212 555 0175."
@@ -56,12 +59,44 @@ def decoder(device: str, folder: str, seed: int) -> Given:
 
 
 def token(device: str, folder: str, seed: int) -> Given:
-    """A single row chooses no address by what it reads, so it can go wrong without leaving its memory."""
+    """One row, whatever comes out."""
     with lily.Engine.load(folder, device=device, max_context=CHUNK, threads=1) as loaded, loaded.session() as session:
         try:
             return {"token": digest(loaded.prefill(session, [seed % loaded.vocab]).logits)}
-        except NumericalError as error:
+        except LilyError as error:
             return {"token": str(error)}
+
+
+def failures(device: str, folder: str, seed: int) -> Given:
+    """Whatever fails is done again. A greedy decode has a step under way that the next call relies on, so that a step
+    of one session can fail while another one waits."""
+    random = np.random.default_rng(seed)
+    engine.CHUNK = CHUNK
+    errors: list[str] = []
+
+    def again(work: Callable[[], Any], failing: bool = True) -> Any:
+        if failing:
+            os.environ["LILY_STANDIN_FAILURE"] = "Caused GPU Timeout Error"
+        try:
+            return work()
+        except DeviceError as error:
+            errors.append(str(error))
+        finally:
+            os.environ.pop("LILY_STANDIN_FAILURE", None)
+        return work()
+
+    with lily.Engine.load(folder, device=device, max_context=2 * CHUNK, threads=1) as loaded:
+        prompt, other = (random.integers(0, loaded.vocab, count, dtype=np.int32) for count in (CHUNK + 8, 5))
+        with loaded.session() as one, loaded.session() as two:
+            read = [digest(again(lambda: loaded.prefill(one, prompt)).logits)]
+            tokens = loaded.decode(one, 8)
+            wrote = [next(tokens), next(tokens), again(lambda: next(tokens))]  # what fails is the step under way
+            read.append(digest(again(lambda: loaded.prefill(two, other), failing=False).logits))
+            wrote += [next(tokens), next(tokens)]
+            wrote.append(again(lambda: next(loaded.decode(one, 1))))
+            wrote.append(again(lambda: next(loaded.decode(one, 1)), failing=False))
+            wrote += loaded.decode(one, 2)
+    return {"read": read, "wrote": wrote, "errors": errors}
 
 
 def classifier(device: str) -> Given:
@@ -78,7 +113,7 @@ def main(work: str, *arguments: str) -> None:
         given = [classifier(device) for device in arguments]
     else:
         folder, seed, *devices = arguments
-        run = {"decoder": decoder, "token": token}[work]
+        run = {"decoder": decoder, "token": token, "failures": failures}[work]
         given = [run(device, folder, int(seed)) for device in devices]
     print("\n".join(map(json.dumps, given)))
 
