@@ -2,70 +2,30 @@
 // so a host that forgets to wait sees old data. In a concurrent encoder the dispatches between two barriers run last to
 // first, so that a missing barrier gives wrong results; with LILY_STANDIN_NO_BARRIERS in the environment barriers do
 // nothing, which shows that it does. What Metal's validation layer refuses ends the process, and so does work on memory
-// that is in no residency set. A ".metallib" is a text: the path of the executor, then of each module, one a line.
-// LILY_STANDIN_COMPILER is the command that makes one of a text of kernels. An archive is the names of its pipelines.
-// With LILY_STANDIN_FAILURE, what is committed fails for that reason; LILY_STANDIN_WORKING_SET is a number of bytes.
+// that is in no residency set. With LILY_STANDIN_FAILURE, what is committed fails for that reason;
+// LILY_STANDIN_WORKING_SET is a number of bytes. Kernels are in pipelines.mm.
 
 #import <Metal/Metal.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <filesystem>
-#include <fstream>
-#include <map>
 #include <mutex>
 #include <set>
 #include <string>
 #include <thread>
-#include <vector>
 
-#include <dlfcn.h>
 #include <unistd.h>
 
-#include "toolchain/runtime/exec.h"
+#include "pipelines.h"
 
 namespace {
 
 constexpr NSUInteger kIndices = 31;
-constexpr const char *kArchive = "archive of the stand-in";
-NSUInteger allocated = 0; // by all buffers
-
-[[noreturn]] void refuse(const char *message) {
-    std::fprintf(stderr, "Metal validation: %s\n", message);
-    std::abort();
-}
-
-void require(bool condition, const char *message) {
-    if (!condition) {
-        refuse(message);
-    }
-}
-
-struct Executor {
-    decltype(&msl_load) load;
-    decltype(&msl_get) get;
-    decltype(&msl_info) info;
-    decltype(&msl_dispatch) dispatch;
-    decltype(&msl_error) error;
-};
-Executor executor;
-
-bool open_executor(const std::string &path) {
-    void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-    if (library == nullptr) {
-        return false;
-    }
-    executor.load = reinterpret_cast<decltype(&msl_load)>(dlsym(library, "msl_load"));
-    executor.get = reinterpret_cast<decltype(&msl_get)>(dlsym(library, "msl_get"));
-    executor.info = reinterpret_cast<decltype(&msl_info)>(dlsym(library, "msl_info"));
-    executor.dispatch = reinterpret_cast<decltype(&msl_dispatch)>(dlsym(library, "msl_dispatch"));
-    executor.error = reinterpret_cast<decltype(&msl_error)>(dlsym(library, "msl_error"));
-    return true;
-}
+std::atomic<NSUInteger> allocated{0}; // by all buffers
 
 } // namespace
 
@@ -91,100 +51,7 @@ bool open_executor(const std::string &path) {
 }
 @end
 
-@interface MTLFunctionConstantValues () {
-  @public
-    std::map<NSUInteger, std::uint32_t> values;
-}
-@end
-@implementation MTLFunctionConstantValues
-- (void)setConstantValue:(const void *)value type:(MTLDataType)type atIndex:(NSUInteger)index {
-    require(type == MTLDataTypeUInt, "a function constant of another type than uint");
-    std::memcpy(&values[index], value, sizeof values[index]);
-}
-@end
-
-@implementation MTLCompileOptions
-@end
-
 @implementation MTLResidencySetDescriptor
-@end
-
-@implementation MTLComputePipelineDescriptor
-@end
-
-@implementation MTLBinaryArchiveDescriptor
-@end
-
-@interface StandinFunction : NSObject <MTLFunction> {
-  @public
-    std::string name; // with the constants
-    msl_kernel *kernel;
-    std::map<NSUInteger, std::uint32_t> constants;
-}
-@end
-@implementation StandinFunction
-@end
-
-@interface StandinLibrary : NSObject <MTLLibrary> {
-  @public
-    std::vector<msl_module *> modules;
-}
-@end
-@implementation StandinLibrary
-- (id<MTLFunction>)newFunctionWithName:(NSString *)name
-                        constantValues:(MTLFunctionConstantValues *)values
-                                 error:(NSError **)error {
-    for (msl_module *module : modules) {
-        if (msl_kernel *kernel = executor.get(module, name.UTF8String)) {
-            StandinFunction *function = [StandinFunction new];
-            function->kernel = kernel;
-            function->constants = values->values;
-            function->name = name.UTF8String;
-            for (const auto &[index, value] : values->values) {
-                function->name += " " + std::to_string(index) + "=" + std::to_string(value);
-            }
-            return function;
-        }
-    }
-    *error = [NSError errorWithText:executor.error()];
-    return nil;
-}
-@end
-
-@interface StandinArchive : NSObject <MTLBinaryArchive> {
-  @public
-    std::set<std::string> names;
-}
-@end
-@implementation StandinArchive
-- (BOOL)addComputePipelineFunctionsWithDescriptor:(MTLComputePipelineDescriptor *)descriptor error:(NSError **)error {
-    names.insert(((StandinFunction *)descriptor.computeFunction)->name);
-    return YES;
-}
-- (BOOL)serializeToURL:(NSURL *)url error:(NSError **)error {
-    std::ofstream file(url.path.UTF8String);
-    file << kArchive << '\n';
-    for (const std::string &name : names) {
-        file << name << '\n';
-    }
-    if (!file.flush()) {
-        *error = [NSError errorWithText:"the archive cannot be written"];
-        return NO;
-    }
-    return YES;
-}
-@end
-
-@interface StandinPipeline : NSObject <MTLComputePipelineState> {
-  @public
-    StandinFunction *function;
-}
-@end
-@implementation StandinPipeline
-- (NSUInteger)maxTotalThreadsPerThreadgroup {
-    const int most = executor.info(function->kernel)->max_threads;
-    return most == 0 ? 1024 : (NSUInteger)most;
-}
 @end
 
 namespace {
@@ -302,10 +169,10 @@ std::string run(Launch &launch) {
 @end
 @implementation StandinResidencySet
 - (void)addAllocation:(id<MTLAllocation>)allocation {
-    require(wanted.insert((__bridge const void *)allocation).second, "addAllocation: nil, or there already");
+    require(allocation != nil && wanted.insert((__bridge const void *)allocation).second, "addAllocation");
 }
 - (void)removeAllocation:(id<MTLAllocation>)allocation {
-    require(wanted.erase((__bridge const void *)allocation) == 1, "removeAllocation: not there");
+    require(wanted.erase((__bridge const void *)allocation) == 1, "removeAllocation");
 }
 - (void)commit {
     committed = wanted;
@@ -492,40 +359,13 @@ std::string run(Launch &launch) {
     return buffer;
 }
 - (id<MTLLibrary>)newLibraryWithURL:(NSURL *)url error:(NSError **)error {
-    std::ifstream list(url.path.UTF8String);
-    std::string path;
-    StandinLibrary *library = [StandinLibrary new];
-    if (!std::getline(list, path) || !open_executor(path)) {
-        *error = [NSError errorWithText:"no executor in the library"];
-        return nil;
-    }
-    while (std::getline(list, path)) {
-        library->modules.push_back(executor.load(path.c_str()));
-        if (library->modules.back() == nullptr) {
-            *error = [NSError errorWithText:executor.error()];
-            return nil;
-        }
-    }
-    return library;
+    return open_library(url.path.UTF8String, error);
 }
 - (id<MTLLibrary>)newLibraryWithSource:(NSString *)source
                                options:(MTLCompileOptions *)options
                                  error:(NSError **)error {
     require(!options.fastMathEnabled && options.languageVersion == MTLLanguageVersion3_1, "other compile options");
-    const char *compiler = std::getenv("LILY_STANDIN_COMPILER");
-    char folder[] = "/tmp/standin-XXXXXX";
-    require(compiler != nullptr && mkdtemp(folder) != nullptr, "no compiler, or no room for its files");
-    const std::string text = std::string(folder) + "/kernels.metal", library = text + "lib";
-    std::ofstream(text) << source.UTF8String;
-    const bool compiled = std::system((compiler + (" " + text + " " + library)).c_str()) == 0;
-    id<MTLLibrary> made = nil;
-    if (compiled) {
-        made = [self newLibraryWithURL:[NSURL fileURLWithPath:[NSString stringWithUTF8String:library.c_str()]] error:error];
-    } else {
-        *error = [NSError errorWithText:"the compiler of the stand-in refuses the text"];
-    }
-    std::filesystem::remove_all(folder);
-    return made;
+    return compile_library(source.UTF8String, error);
 }
 - (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)function error:(NSError **)error {
     StandinPipeline *pipeline = [StandinPipeline new];
@@ -536,27 +376,14 @@ std::string run(Launch &launch) {
                                                              options:(MTLPipelineOption)options
                                                           reflection:(MTLComputePipelineReflection **)reflection
                                                                error:(NSError **)error {
-    StandinArchive *archive = descriptor.binaryArchives.firstObject;
-    const std::string &name = ((StandinFunction *)descriptor.computeFunction)->name;
-    if ((options & MTLPipelineOptionFailOnBinaryArchiveMiss) != 0 && archive->names.count(name) == 0) {
+    if ((options & MTLPipelineOptionFailOnBinaryArchiveMiss) != 0 && !archived(descriptor)) {
         return nil;
     }
     return [self newComputePipelineStateWithFunction:descriptor.computeFunction error:error];
 }
 - (id<MTLBinaryArchive>)newBinaryArchiveWithDescriptor:(MTLBinaryArchiveDescriptor *)descriptor
                                                  error:(NSError **)error {
-    StandinArchive *archive = [StandinArchive new];
-    if (descriptor.url != nil) {
-        std::ifstream file(descriptor.url.path.UTF8String);
-        std::string line;
-        if (!std::getline(file, line) || line != kArchive) {
-            return nil;
-        }
-        while (std::getline(file, line)) {
-            archive->names.insert(line);
-        }
-    }
-    return archive;
+    return open_archive(descriptor.url, error);
 }
 @end
 
