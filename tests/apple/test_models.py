@@ -50,6 +50,19 @@ def test_the_weights_are_copied_only_where_they_do_not_lie_right(package: Path, 
     assert copied == mapped
 
 
+def test_a_copy_of_the_weights_is_logged(package: Path, folder: Path, aligned: Path) -> None:
+    script = f"""
+import logging, sys, lily
+logging.basicConfig(level=logging.INFO, stream=sys.stdout)
+for folder in ({str(folder)!r}, {str(aligned)!r}):
+    lily.Engine.load(folder, device="metal", max_context=16).close()
+"""
+    loaded, copied, again = python(package, "-c", script).splitlines()
+    assert "copied 4.1 MB of it to the device; where files are aligned (lily repack)" in copied
+    assert f"loaded {folder} on metal (stand-in) in" in loaded
+    assert f"loaded {aligned} on metal (stand-in) in" in again
+
+
 def test_a_missing_barrier_shows_in_a_decoder(package: Path, tmp_path: Path) -> None:
     """One layer and one token: where there are more, experts that are read before they are chosen are anywhere."""
     folder = write_checkpoint(tmp_path / "one", dataclasses.replace(SHAPE, layers=1), seed=SEED)
@@ -89,3 +102,31 @@ for folder in ({str(folder)!r}, {str(aligned)!r}):
     for message in python(package, "-c", script, LILY_STANDIN_WORKING_SET=str(bytes_in_all)).splitlines():
         assert message.startswith("the weights of one file: 5 MB are needed") == (bytes_in_all < 4_100_000)
         assert f"and {-(-bytes_in_all // 1_000_000)} MB in all; lower max_context, close" in message
+
+
+def test_closing_waits_for_the_step_that_reads_the_weights(package: Path, aligned: Path) -> None:
+    """A greedy decode leaves a step under way. Nobody but the engine holds the memory of these weights."""
+    script = f"""
+import mmap
+import numpy as np
+from lily import _ext
+from lily.checkpoint import open_checkpoint
+from lily.device import parse_device
+
+def mapped(file):
+    memory = mmap.mmap(-1, file.nbytes)
+    memory[:] = file.tobytes()
+    return np.frombuffer(memory, np.uint8)
+
+with open_checkpoint({str(aligned)!r}) as checkpoint:
+    weights = _ext.Weights([mapped(file) for file in checkpoint.files], checkpoint.tensors)
+    arguments = parse_device("metal")
+    engine = _ext.Engine(weights, checkpoint.config, threads=1, max_context=64, chunk=64, **arguments)
+del weights
+session, sampler = engine.session(), _ext.Sampler()
+engine.prefill(session, np.arange(9, dtype=np.int32), None)
+for _ in range(2):
+    engine.step(session, sampler)
+engine.close()
+"""
+    python(package, "-c", script)
