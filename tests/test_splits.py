@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from timelines import open_engine, read, read_pieces, relative, token_by_token
 
 from lily import _ext, synth
-from reference import BF16, FLOAT32, Array, load_decoder
+from reference import BF16, BYTES, FLOAT32, Array, load_decoder
 
 CHUNK = 64  # of most engines here; the smallest that has a whole block of the recurrence in it
 LENGTH = 200
@@ -43,21 +43,29 @@ def tokens() -> Array:
     return np.random.default_rng(11).integers(0, VOCAB, LENGTH, dtype=np.int32)
 
 
+@pytest.fixture(scope="module", params=[False, True], ids=["bf16", "int8"])
+def byte_inputs(request: pytest.FixtureRequest) -> bool:
+    """Whether products of several rows take their inputs in 8 bits."""
+    return bool(request.param)
+
+
 @pytest.fixture(scope="module")
-def allowed(folder: Path, tokens: Array) -> Array:
+def allowed(folder: Path, tokens: Array, byte_inputs: bool) -> Array:
     """How far two readings of each position may be apart: twice what the documented roundings cost there, read at once
     or token by token, and at least what they cost at the median position."""
     decoder = load_decoder(folder)
     exact = decoder.forward(tokens, FLOAT32)
-    cost = np.maximum(
-        relative(decoder.forward(tokens, BF16), exact), relative(decoder.forward(tokens, BF16, chunk=1), exact)
+    at_once, step_by_step = (
+        decoder.forward(tokens, BYTES if byte_inputs else BF16),
+        decoder.forward(tokens, BF16, chunk=1),
     )
+    cost = np.maximum(relative(at_once, exact), relative(step_by_step, exact))
     return np.asarray(2 * np.maximum(cost, np.median(cost)))
 
 
 @pytest.fixture(scope="module", params=_ext.instruction_sets())
-def engine(request: pytest.FixtureRequest, folder: Path) -> Iterator[_ext.Engine]:
-    with open_engine(folder, chunk=CHUNK, isa=request.param, threads=2) as opened:
+def engine(request: pytest.FixtureRequest, folder: Path, byte_inputs: bool) -> Iterator[_ext.Engine]:
+    with open_engine(folder, chunk=CHUNK, isa=request.param, threads=2, byte_inputs=byte_inputs) as opened:
         yield opened
 
 

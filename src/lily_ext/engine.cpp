@@ -44,6 +44,7 @@ Limits limits_of(const DecoderConfig &config, const EngineOptions &options) {
         .attention = config.attention(),
         .gated_delta = config.gated_delta(),
         .moe = config.moe(),
+        .byte_inputs = options.byte_inputs,
     };
 }
 
