@@ -27,7 +27,17 @@ from hypothesis import strategies as st
 
 from lily import _ext, metal
 from lily.device import parse_device
-from reference import Array, Matrix, bf16_bits, bf16_values, half_step, round_bf16
+from reference import (
+    BF16_FLOAT64,
+    BYTES_FLOAT64,
+    Arithmetic,
+    Array,
+    Matrix,
+    bf16_bits,
+    bf16_values,
+    half_step,
+    round_bf16,
+)
 
 INSTRUCTION_SETS: list[str] = _ext.instruction_sets()
 # Beside them: devices that run the Metal kernels. "metal" on a Mac, "metal:cuda" on an NVIDIA GPU, when named here.
@@ -122,8 +132,13 @@ class Kernels:
 
     def __init__(self, name: str, byte_inputs: bool = False) -> None:
         self.probes = metal_probes(name) if name.startswith("metal") else cpu_probes(name)
+        self.byte_inputs = byte_inputs and not name.startswith("metal")
         for probe in self.probes:
             probe.byte_inputs = byte_inputs
+
+    def arithmetic(self, rows: int) -> Arithmetic:
+        """What a sublayer of the decoder does with so many rows."""
+        return BYTES_FLOAT64 if self.byte_inputs and rows > 1 else BF16_FLOAT64
 
     def run(self, word: str, *arguments: Any, base: int = 0) -> Any:
         """Call a sublayer on every probe, check that the bits are the same, and return them."""

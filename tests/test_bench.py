@@ -139,20 +139,22 @@ def test_what_does_not_fit_into_the_time_is_named(monkeypatch: pytest.MonkeyPatc
 
 def test_a_failing_arm_says_why() -> None:
     with pytest.raises(DeviceError, match="no-such-folder"):
-        runner.measure_in_a_process("lily", {"model": "no-such-folder", "device": "cpu", "threads": 1, "length": 8})
+        runner.measure_in_a_process(
+            "lily", {"model": "no-such-folder", "device": "cpu", "threads": 1, "activations": None, "length": 8}
+        )
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="PYTHONSAFEPATH is of Python 3.11")
 def test_an_arm_runs_this_lily_wherever_it_is(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "secrets.py").write_text("raise RuntimeError", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    options = {"model": str(tiny), "device": "cpu", "threads": 1, "length": 8}
+    options = {"model": str(tiny), "device": "cpu", "threads": 1, "activations": None, "length": 8}
     assert runner.measure_in_a_process("lily", options).steps == STEPS
 
 
 def test_an_arm_ends_with_whoever_started_it(tiny: Path) -> None:
     """However that process ended, killed ones included: it held the other end of the arm's standard input."""
-    options = {"model": str(tiny), "device": "cpu", "threads": 1, "length": 100_000}
+    options = {"model": str(tiny), "device": "cpu", "threads": 1, "activations": None, "length": 100_000}
     code = f"from lily.bench import runner; print(flush=True); runner.measure_in_a_process('lily', {options!r})"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as starter:
         assert starter.stdout is not None

@@ -26,7 +26,7 @@ PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
 # Logits of one text read in one or in several rows differ by rounding: half of them by less than TYPICAL. Where two
 # experts of a random router are nearly tied, rounding picks the other one, and they differ by up to TIED. Logits of
 # different texts differ by about 1.4.
-TYPICAL, TIED = 0.03, 0.4
+TYPICAL, TIED = 0.1, 0.4
 
 
 def distance(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> float:

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernels import METAL, require_metal
+from kernels import METAL, METAL_SHARE, require_metal
 from timelines import open_engine, read, read_pieces, relative, token_by_token
 
 from lily import _ext, synth
-from reference import BF16, FLOAT32, Array, load_decoder
+from reference import BF16, BYTES, FLOAT32, Array, load_decoder
 
 CHUNK = 64  # of most engines here; the smallest that has a whole block of the recurrence in it
 LENGTH = 200
@@ -56,33 +56,50 @@ def tokens() -> Array:
     return np.random.default_rng(11).integers(0, VOCAB, LENGTH, dtype=np.int32)
 
 
-@pytest.fixture(scope="module")
-def allowed(folder: Path, tokens: Array) -> Array:
+@pytest.fixture(scope="module", params=[False, True], ids=["bf16", "int8"])
+def byte_inputs(request: pytest.FixtureRequest) -> bool:
+    """Whether products of several rows take their inputs in 8 bits."""
+    return bool(request.param)
+
+
+def tolerance(folder: Path, tokens: Array, byte_inputs: bool) -> Array:
     """How far two readings of each position may be apart: twice what the documented roundings cost there, read at once
     or token by token, and at least what they cost at the median position."""
     decoder = load_decoder(folder)
     exact = decoder.forward(tokens, FLOAT32)
-    cost = np.maximum(
-        relative(decoder.forward(tokens, BF16), exact), relative(decoder.forward(tokens, BF16, chunk=1), exact)
+    at_once, step_by_step = (
+        decoder.forward(tokens, BYTES if byte_inputs else BF16),
+        decoder.forward(tokens, BF16, chunk=1),
     )
+    cost = np.maximum(relative(at_once, exact), relative(step_by_step, exact))
     return np.asarray(2 * np.maximum(cost, np.median(cost)))
 
 
-def open_reader(folder: Path, tokens: Array, allowed: Array, device: str, chunk: int) -> Iterator[Reader]:
-    with open_engine(folder, chunk=chunk, device=device, threads=2) as engine:
+@pytest.fixture(scope="module")
+def allowed(folder: Path, tokens: Array, byte_inputs: bool) -> Array:
+    return tolerance(folder, tokens, byte_inputs)
+
+
+def open_reader(
+    folder: Path, tokens: Array, allowed: Array, *, device: str, chunk: int, byte_inputs: bool
+) -> Iterator[Reader]:
+    with open_engine(folder, chunk=chunk, device=device, threads=2, byte_inputs=byte_inputs) as engine:
         yield Reader(engine, tokens, token_by_token(engine, engine.session(), tokens), allowed)
 
 
 @pytest.fixture(scope="module", params=CPUS)
-def reader(request: pytest.FixtureRequest, folder: Path, tokens: Array, allowed: Array) -> Iterator[Reader]:
-    yield from open_reader(folder, tokens, allowed, request.param, CHUNK)
+def reader(
+    request: pytest.FixtureRequest, folder: Path, tokens: Array, allowed: Array, byte_inputs: bool
+) -> Iterator[Reader]:
+    yield from open_reader(folder, tokens, allowed, device=request.param, chunk=CHUNK, byte_inputs=byte_inputs)
 
 
 @pytest.fixture(scope="module", params=METAL)
-def metal_reader(request: pytest.FixtureRequest, folder: Path, tokens: Array, allowed: Array) -> Iterator[Reader]:
+def metal_reader(request: pytest.FixtureRequest, folder: Path, tokens: Array) -> Iterator[Reader]:
     """Chunks of two blocks: the bits are the same after any block, not only at the edges of chunks."""
     require_metal()
-    yield from open_reader(folder, tokens, allowed, request.param, 2 * CHUNK)
+    allowed = tolerance(folder, tokens, byte_inputs=False)
+    yield from open_reader(folder, tokens, allowed, device=request.param, chunk=2 * CHUNK, byte_inputs=False)
 
 
 def draw_edges(seed: int, most: int, among: Array) -> list[int]:
@@ -120,9 +137,11 @@ def test_the_metal_kernels_read_as_they_decode(metal_reader: Reader) -> None:
 
 @cpus
 @pytest.mark.parametrize("chunk", [1, 2, 3, 31, 32, 33, 63, 64, 65, 96, 127, 128, 129, 512])
-def test_every_chunk_size(device: str, chunk: int, folder: Path, tokens: Array, allowed: Array) -> None:
+def test_every_chunk_size(
+    device: str, chunk: int, folder: Path, tokens: Array, allowed: Array, byte_inputs: bool
+) -> None:
     """One prompt through engines of other chunk sizes; lengths of one chunk and one token less and more among them."""
-    with open_engine(folder, chunk=chunk, device=device, threads=2) as other:
+    with open_engine(folder, chunk=chunk, device=device, threads=2, byte_inputs=byte_inputs) as other:
         single = token_by_token(other, other.session(), tokens)
         assert (relative(np.asarray(other.forward(tokens)), single) <= allowed).all()
         for length in {chunk - 1, chunk, chunk + 1, 2 * chunk + 1} & set(range(1, LENGTH + 1)):

@@ -190,8 +190,12 @@ def test_the_command_against_mlx(tiny: Path, text: Path, tmp_path: Path, capsys:
 
 def test_the_command_against_a_device(tiny: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["verify", str(tiny), "--text", str(text), "--against", "cpu", "--threads", "1", "--json"]
-    assert cli.main(arguments) == 0
+    assert cli.main([*arguments, "--activations", "bf16"]) == 0
     assert json.loads(capsys.readouterr().out)["divergence"] < 1e-9
+    assert cli.main([*arguments, "--activations", "int8"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert 1e-5 < found["divergence"] < 0.05
+    assert "int8" in found["tested"]
 
 
 def test_the_command_says_what_is_missing(tiny: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,12 +20,24 @@ RecordProperty = Callable[[str, object], None]
 
 @contextlib.contextmanager
 def open_engine(
-    folder: Path, *, chunk: int, device: str = "cpu", threads: int = 1, max_context: int = 512
+    folder: Path,
+    *,
+    chunk: int,
+    device: str = "cpu",
+    threads: int = 1,
+    max_context: int = 512,
+    byte_inputs: bool = False,
 ) -> Iterator[_ext.Engine]:
     checkpoint = open_checkpoint(folder)
     weights = _ext.Weights(checkpoint.files, checkpoint.tensors)
     engine = _ext.Engine(
-        weights, checkpoint.config, threads=threads, max_context=max_context, chunk=chunk, **parse_device(device)
+        weights,
+        checkpoint.config,
+        threads=threads,
+        max_context=max_context,
+        chunk=chunk,
+        byte_inputs=byte_inputs,
+        **parse_device(device),
     )
     try:
         yield engine

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from . import __version__, console, trace_command
 from .bench import command as bench_command
 from .console import Line, fail
+from .device_options import add_options, chosen_options
 from .display import counted, size
 from .errors import LilyError
 from .gate import command as gate_command
@@ -114,8 +115,7 @@ def _add_generate(commands: Any) -> None:
     generate.add_argument("--max-tokens", type=int, default=256, metavar="N", help="the most to write (%(default)s)")
     generate.add_argument("--temperature", type=float, metavar="T", help="0 is greedy; left out, the checkpoint's own")
     generate.add_argument("--seed", type=_seed, metavar="S", help="the same seed gives the same text")
-    generate.add_argument("--device", default="auto", help="auto, cpu, or cpu:INSTRUCTION_SET (%(default)s)")
-    generate.add_argument("--threads", type=int, metavar="N", help="left out, one for each usable processor")
+    add_options(generate)
     generate.add_argument("--max-context", type=int, default=4096, metavar="N", help="prompt and answer (%(default)s)")
     _add_hub(generate)
     generate.add_argument("--quiet", action="store_true", help="no progress and no numbers on standard error")
@@ -175,9 +175,8 @@ def _generate(options: argparse.Namespace) -> None:
     line = Line(shown=not options.quiet)
     engine = Engine.load(
         options.model,
-        device=options.device,
         max_context=options.max_context,
-        threads=options.threads,
+        **chosen_options(options),
         revision=options.revision,
         offline=options.offline,
         progress=line.progress("downloading", "bytes"),

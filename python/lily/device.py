@@ -1,5 +1,5 @@
-"""The names of devices: what a caller may write, and what it means for the extension. Nothing runs here, but for the
-compiler that readies the kernels of `metal:host`.
+"""The names of devices and of their arithmetics: what a caller may write, and what it means for the extension. Nothing
+runs here, but for the compiler that readies the kernels of `metal:host`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from .errors import DeviceError, InvalidInput
 
 # How metal:host may be asked to run: the order of lanes, and whether the checker looks on.
 _HOST = ("", "checked", "reverse", "random")
+ACTIVATIONS = ("int8", "bf16")
 
 
 class DeviceArguments(TypedDict):
@@ -45,3 +46,16 @@ def parse_device(device: str) -> DeviceArguments:
             return {"device": device, "isa": "", "kernels": [str(path) for path in metal.kernels("ptx").modules]}
     names = ", ".join(["auto", "cpu", *(f"cpu:{isa}" for isa in _ext.instruction_sets()), "metal", "metal:host"])
     raise DeviceError(f"device {device!r} is not known on this machine; expected one of {names}.")
+
+
+def parse_activations(activations: str | None, device: str) -> bool:
+    """Whether products of many rows take their inputs in 8 bits on such a device ("cpu", "metal", "metal:host")."""
+    if activations is None:
+        return device == "cpu"
+    if activations not in ACTIVATIONS:
+        raise InvalidInput(f"activations is {activations!r}; expected 'int8', 'bf16' or None for the device's own.")
+    if activations == "int8" and device != "cpu":
+        raise InvalidInput(
+            f"activations is 'int8', and the kernels of {device} take bf16; leave it out, or use the cpu."
+        )
+    return activations == "int8"

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from . import _ext
 from .arguments import Tokens, callback, count, token_array
 from .checkpoint import Checkpoint, open_checkpoint
-from .device import parse_device
+from .device import parse_activations, parse_device
 from .display import size, table
 from .errors import ContextOverflow, DeviceError, InvalidInput, LilyError
 from .location import locate
@@ -71,6 +71,7 @@ class Engine:
         device: str = "auto",
         max_context: int = 4096,
         threads: int | None = None,
+        activations: str | None = None,
         revision: str | None = None,
         offline: bool | None = None,
         progress: Progress | None = None,
@@ -82,6 +83,8 @@ class Engine:
                       of Metal on the CPU, slowly, for tests
         max_context   tokens a session can hold; every session reserves its memory for all of them
         threads       None is one for each CPU this process may use (affinity and cgroup quota)
+        activations   how the matrices of a prompt's many rows take their inputs: "int8", in 8 bits, or "bf16"; None is
+                      the faster one, int8 on the CPU and bf16 on Metal (docs/internals.md, where numbers are rounded)
         revision      of a repository; None is the pinned one
         offline       True never touches the network; None asks the environment (LILY_OFFLINE)
         progress      called with bytes done and in all while a repository downloads
@@ -89,6 +92,7 @@ class Engine:
         Raises CheckpointError, UnsupportedCheckpoint, HubError, DeviceError, OutOfMemory, InvalidInput.
         """
         arguments = parse_device(device)
+        byte_inputs = parse_activations(activations, arguments["device"])
         context = count(max_context, "max_context", 2**31 - 1)
         workers = 0 if threads is None else count(threads, "threads", _ext.MAX_THREADS)
         callback(progress, "progress")
@@ -98,13 +102,24 @@ class Engine:
             _check_positions(context, checkpoint.max_positions)
             weights = _ext.Weights(checkpoint.files, checkpoint.tensors)
             inner = _ext.Engine(
-                weights, checkpoint.config, threads=workers, max_context=context, chunk=CHUNK, **arguments
+                weights,
+                checkpoint.config,
+                threads=workers,
+                max_context=context,
+                chunk=CHUNK,
+                byte_inputs=byte_inputs,
+                **arguments,
             )
             engine = cls(inner, checkpoint, source=str(path_or_repo), max_context=context)
         except BaseException:
             checkpoint.close()
             raise
         logger.info("loaded %s on %s in %.2f s", checkpoint.path, engine.device, time.perf_counter() - start)
+        if copied := engine.memory["weights_copied"]:
+            logger.info(
+                "copied %s of it to the device; where files are aligned (lily repack), Metal copies nothing",
+                size(copied),
+            )
         return engine
 
     def session(self) -> Session:
@@ -291,6 +306,7 @@ class Engine:
             "device": self.device,
             "threads": self._inner.threads,
             "instruction_set": self._inner.isa,
+            "activations": "int8" if self._inner.byte_inputs else "bf16",
             "max_context": self.max_context,
             "chunk": self._inner.chunk,
             **self.checkpoint.describe(),

@@ -148,9 +148,10 @@ void make_weights(Weights *self, const Arrays &files, const Records &tensors) {
 
 void make_engine(Engine *self, std::shared_ptr<Weights> weights, const Dict &config, std::string device,
                  std::string isa, int threads, std::vector<std::string> kernels, std::int64_t max_context,
-                 std::int64_t chunk) {
+                 std::int64_t chunk, bool byte_inputs) {
     const DecoderConfig decoder = DecoderConfig::from(numbers_of(config));
-    const EngineOptions options{{std::move(device), std::move(isa), threads, std::move(kernels)}, max_context, chunk};
+    const EngineOptions options{
+        {std::move(device), std::move(isa), threads, std::move(kernels)}, max_context, chunk, byte_inputs};
     const nb::gil_scoped_release release;
     new (self) Engine(std::move(weights), decoder, options);
 }
@@ -228,11 +229,12 @@ void bind_engine(nb::module_ &module) {
 
     nb::class_<Engine>(module, "Engine", "One model on one device.")
         .def("__init__", &make_engine, "weights"_a, "config"_a, nb::kw_only(), "device"_a = "cpu", "isa"_a = "",
-             "threads"_a = 0, "kernels"_a = nb::list(), "max_context"_a, "chunk"_a)
+             "threads"_a = 0, "kernels"_a = nb::list(), "max_context"_a, "chunk"_a, "byte_inputs"_a = false)
         .def_prop_ro("device_name", &Engine::device_name)
         .def_prop_ro("isa", &Engine::isa)
         .def_prop_ro("threads", &Engine::threads)
         .def_prop_ro("chunk", &Engine::chunk)
+        .def_prop_ro("byte_inputs", &Engine::byte_inputs)
         .def_prop_ro("max_context", &Engine::max_context)
         .def_prop_ro("vocab", &Engine::vocab)
         .def("memory",

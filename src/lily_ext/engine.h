@@ -36,6 +36,7 @@ struct EngineOptions {
     DeviceOptions device{};
     std::int64_t max_context = 0; // tokens of a session
     std::int64_t chunk = 0;       // tokens of a step of prefill; chunks end at multiples of it
+    bool byte_inputs = false;     // of Limits
 };
 
 // Bytes.
@@ -69,6 +70,7 @@ class Engine {
     const std::string &isa() const { return isa_; }
     int threads() const { return threads_; }
     std::int64_t chunk() const { return options_.chunk; }
+    bool byte_inputs() const { return options_.byte_inputs; }
     std::int64_t max_context() const { return options_.max_context; }
     std::int64_t vocab() const { return config_.vocab; }
     MemoryReport memory();

@@ -97,8 +97,8 @@ def draw_case(
     return Case(shape, weights, x, state.astype(np.float32), window, position)
 
 
-def check(case: Case, actual: tuple[Array, Array, Array]) -> None:
-    emulated, exact = case.reference(BF16_FLOAT64), case.reference(FLOAT64)
+def check(case: Case, actual: tuple[Array, Array, Array], arithmetic: Arithmetic = BF16_FLOAT64) -> None:
+    emulated, exact = case.reference(arithmetic), case.reference(FLOAT64)
     # A flip in an early row stays in the state, and may move all the later rows.
     check_bf16("x", actual[0], emulated[0], exact[0], alike=0.4)
     check_float32("state", actual[1], emulated[1], exact[1])
@@ -117,6 +117,7 @@ def check(case: Case, actual: tuple[Array, Array, Array]) -> None:
     packing=packings,
     size=loudness,
     gain=strategies.sampled_from((1.0, FAINT)),
+    byte_inputs=strategies.booleans(),
     base=bases,
 )
 def test_gated_delta(
@@ -130,24 +131,29 @@ def test_gated_delta(
     packing: str,
     size: float,
     gain: float,
+    byte_inputs: bool,
     base: int,
 ) -> None:
     shape = GatedDeltaShape(hidden, *heads, *dims, conv_width=4, eps=1e-6)
     case = draw_case(Draw(seed), shape, packing, rows, position, size, gain)
-    check(case, case.run(Kernels(isa), base))
+    kernels = Kernels(isa, byte_inputs)
+    check(case, case.run(kernels, base), kernels.arithmetic(rows))
 
 
 @pytest.mark.parametrize("isa", KERNELS)
 @pytest.mark.parametrize("rows", [1, 20])
+@pytest.mark.parametrize("byte_inputs", [False, True])
 @one_example
 @given(seed=seeds)
-def test_it_rounds_where_it_says(isa: str, rows: int, seed: int) -> None:
+def test_it_rounds_where_it_says(isa: str, byte_inputs: bool, rows: int, seed: int) -> None:
     """Twenty draws; the state is off by far less than the roundings before it move it, but for flips."""
-    shape, draw, kernels = GatedDeltaShape(64, 2, 4, 64, 64, conv_width=4, eps=1e-6), Draw(seed), Kernels(isa)
+    shape, draw = GatedDeltaShape(64, 2, 4, 64, 64, conv_width=4, eps=1e-6), Draw(seed)
+    kernels = Kernels(isa, byte_inputs)
     shares, states = [], []
     for position in range(20, 40):
         case = draw_case(draw, shape, "affine4", rows, position)
-        actual, emulated, exact = case.run(kernels), case.reference(BF16_FLOAT64), case.reference(FLOAT64)
+        emulated, exact = case.reference(kernels.arithmetic(rows)), case.reference(FLOAT64)
+        actual = case.run(kernels)
         shares += [share_alike(actual[0], emulated[0]), share_alike(actual[2], emulated[2])]
         states.append(rms(actual[1] - emulated[1]) / rms(noise(emulated[1], exact[1])))
     for part in range(2):  # x and window

@@ -26,7 +26,7 @@ from kernels import (
     share_alike,
 )
 
-from reference import BF16_FLOAT64, FLOAT64, Array, Matrix, MoeShape, MoeWeights, bf16_values, moe
+from reference import BF16_FLOAT64, FLOAT64, Arithmetic, Array, Matrix, MoeShape, MoeWeights, bf16_values, moe
 from reference.matmul import matmul
 from reference.moe import router_margin
 from reference.norm import norm
@@ -55,7 +55,7 @@ def first_experts(matrix: Matrix, count: int) -> Matrix:
     return Matrix(matrix.packing, matrix.codes[:count], scales, biases)
 
 
-def check(shape: MoeShape, weights: MoeWeights, x: Array, actual: Array, alike: bool) -> None:
+def check(shape: MoeShape, weights: MoeWeights, x: Array, actual: Array, alike: bool, arithmetic: Arithmetic) -> None:
     values = bf16_values(x, np.float64)
     logits = matmul(norm(values, weights.norm, shape.eps, BF16_FLOAT64), weights.router, BF16_FLOAT64)
     clear = router_margin(shape, logits) > NEAR_TIE
@@ -64,7 +64,7 @@ def check(shape: MoeShape, weights: MoeWeights, x: Array, actual: Array, alike: 
     assert alike or clear.mean() > 0.5 or len(x) < 16, "the router of this test is all near-ties"
     if not clear.any():
         return
-    emulated = moe(shape, weights, values[clear], BF16_FLOAT64, round_output=False)
+    emulated = moe(shape, weights, values[clear], arithmetic, round_output=False)
     exact = moe(shape, weights, values[clear], FLOAT64, round_output=False)
     check_bf16("x", actual[clear], emulated, exact)
 
@@ -82,6 +82,7 @@ def check(shape: MoeShape, weights: MoeWeights, x: Array, actual: Array, alike: 
     packing=packings,
     router=strategies.sampled_from(("affine8", "bf16")),
     size=loudness,
+    byte_inputs=strategies.booleans(),
     base=bases,
 )
 def test_moe(
@@ -96,6 +97,7 @@ def test_moe(
     packing: str,
     router: str,
     size: float,
+    byte_inputs: bool,
     base: int,
 ) -> None:
     """Draw rows that go everywhere, or rows so alike that a few experts get them all and the others none."""
@@ -105,20 +107,22 @@ def test_moe(
     x = draw.bits(rows, hidden, scale=size)
     if alike:
         x = draw.bits(1, hidden, scale=size).repeat(rows, axis=0) ^ draw.random.integers(0, 2, x.shape, np.uint16)
-    check(shape, weights, x, Kernels(isa).run("moe", shape, weights, x, base=base), alike)
+    kernels = Kernels(isa, byte_inputs)
+    check(shape, weights, x, kernels.run("moe", shape, weights, x, base=base), alike, kernels.arithmetic(rows))
 
 
 @pytest.mark.parametrize("isa", KERNELS)
 @pytest.mark.parametrize("rows", [1, 20])
+@pytest.mark.parametrize("byte_inputs", [False, True])
 @one_example
 @given(seed=seeds)
-def test_it_rounds_where_it_says(isa: str, rows: int, seed: int) -> None:
+def test_it_rounds_where_it_says(isa: str, byte_inputs: bool, rows: int, seed: int) -> None:
     """Twenty draws, all experts chosen: no near-ties."""
-    shape, draw, kernels = MoeShape(64, 5, 5, 64, 128, True, eps=1e-6), Draw(seed), Kernels(isa)
+    shape, draw, kernels = MoeShape(64, 5, 5, 64, 128, True, eps=1e-6), Draw(seed), Kernels(isa, byte_inputs)
     shares = []
     for _ in range(20):
         weights, x = draw_weights(draw, shape, "affine4", "affine8"), draw.bits(rows, 64, scale=2.0**-4)
-        emulated = moe(shape, weights, bf16_values(x, np.float64), BF16_FLOAT64, round_output=False)
+        emulated = moe(shape, weights, bf16_values(x, np.float64), kernels.arithmetic(rows), round_output=False)
         shares.append(share_alike(kernels.run("moe", shape, weights, x), emulated))
     check_alike(shares)
 

@@ -61,6 +61,8 @@ class Decoder:
 
     def run(self, tokens: Any, state: DecoderState, arithmetic: Arithmetic) -> tuple[Array, DecoderState]:
         """Read one chunk: tokens [rows] -> logits [rows, vocab] and the state after them."""
+        if len(tokens) == 1:
+            arithmetic = arithmetic.exact_inputs
         x = embed(self.table, np.asarray(tokens), arithmetic)
         after: list[KvCache | GatedDeltaState] = []
         for layer, before in zip(self.layers, state.layers, strict=True):

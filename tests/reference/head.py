@@ -16,4 +16,4 @@ class HeadWeights:
 
 def head(weights: HeadWeights, x: Array, arithmetic: Arithmetic) -> Array:
     """Turn x [rows, hidden] into logits [rows, vocab]."""
-    return matmul(norm(x, weights.norm, weights.eps, arithmetic), weights.table, arithmetic)
+    return matmul(norm(x, weights.norm, weights.eps, arithmetic), weights.table, arithmetic.exact_inputs)

@@ -67,7 +67,7 @@ def moe(shape: MoeShape, weights: MoeWeights, x: Array, arithmetic: Arithmetic, 
     """Run x [rows, hidden] -> the new x."""
     x = arithmetic.array(x)
     normed = norm(x, weights.norm, shape.eps, arithmetic)
-    ids, scores = route(shape, matmul(normed, weights.router, arithmetic))
+    ids, scores = route(shape, matmul(normed, weights.router, arithmetic.exact_inputs))
 
     outputs = np.empty((*ids.shape, shape.hidden), dtype=arithmetic.dtype)
     for expert in range(shape.experts):
@@ -77,7 +77,7 @@ def moe(shape: MoeShape, weights: MoeWeights, x: Array, arithmetic: Arithmetic, 
     total = np.zeros_like(x)
     for slot in range(shape.top_k):
         total = total + scores[:, slot, None] * outputs[:, slot]
-    open_share = sigmoid(matmul(normed, weights.shared_router, arithmetic))
+    open_share = sigmoid(matmul(normed, weights.shared_router, arithmetic.exact_inputs))
     shared = swiglu(normed, weights.shared_gate, weights.shared_up, weights.shared_down, arithmetic)
     total = total + open_share * shared + x
     return arithmetic.round(total) if round_output else total

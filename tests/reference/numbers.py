@@ -4,7 +4,7 @@ A bf16 is the upper half of a float32: 8 bits of significand, the exponent range
 from the working type to bf16, to nearest, ties to even; float64 is never rounded twice on its way.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,11 @@ class Arithmetic:
 
     def array(self, x: Any) -> Array:
         return np.asarray(x, dtype=self.dtype)
+
+    @property
+    def exact_inputs(self) -> "Arithmetic":
+        """The same with inputs as they are, for routers and for a decode step."""
+        return replace(self, byte_inputs=False)
 
     def round(self, x: Array) -> Array:
         """One of the documented rounding points."""

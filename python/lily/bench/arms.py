@@ -22,14 +22,13 @@ Options = Mapping[str, Any]
 
 
 def run_lily(options: Options) -> Arm:
-    """An engine of lily. Options: model, device, threads, length."""
+    """An engine of lily. Options: model, device, threads, activations, length."""
     from ..engine import Engine
     from ..sampling import GREEDY
 
     length = options["length"]
-    with Engine.load(
-        options["model"], device=options["device"], threads=options["threads"], max_context=length + STEPS + 1
-    ) as engine:
+    chosen = {name: options[name] for name in ("device", "threads", "activations")}
+    with Engine.load(options["model"], max_context=length + STEPS + 1, **chosen) as engine:
         ids = prompt(length, engine.vocab)
         session = engine.session()
 
@@ -38,7 +37,7 @@ def run_lily(options: Options) -> Arm:
             engine.prefill(session, ids)
             yield from engine.steps(session, GREEDY.sampler(engine.vocab), STEPS + 1)  # a stop id stops nothing here
 
-        return measure(engine.device, read_and_write)
+        return measure(f"{engine.device}, {engine.info['activations']}", read_and_write)
 
 
 def run_mlx(options: Options) -> Arm:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..console import Line
+from ..device_options import add_options, chosen_options
 from ..errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ def add(commands: Any) -> None:
     bench = commands.add_parser("bench", help=words, description=words, allow_abbrev=False)
     bench.set_defaults(run=_bench)
     bench.add_argument("model", help="folder, hub repository or embedded model")
-    bench.add_argument("--device", default="auto", help="auto, cpu, or cpu:INSTRUCTION_SET (%(default)s)")
-    bench.add_argument("--threads", type=int, metavar="N", help="left out, one for each usable processor")
+    add_options(bench)
     bench.add_argument(
         "--lengths", type=_lengths, metavar="N,N", help="prompt lengths; left out, 256 to 131,072 as far as they fit"
     )
@@ -75,9 +75,7 @@ def _bench(options: argparse.Namespace) -> None:
             f"no length fits: found {min(lengths)} and {STEPS} steps for a model of {positions} positions; name "
             "smaller --lengths"
         )
-    engines: dict[str, Mapping[str, Any]] = {
-        "lily": {"model": str(folder), "device": options.device, "threads": options.threads}
-    }
+    engines: dict[str, Mapping[str, Any]] = {"lily": {"model": str(folder), **chosen_options(options)}}
     if "mlx-lm" in options.vs:
         engines["mlx-lm"] = {"model": str(folder)}
     if options.gguf is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..arguments import count
 from ..console import Line, decode
+from ..device_options import add_options, chosen_options
 from ..errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -40,8 +41,7 @@ def add(commands: Any) -> None:
         "--against", default=MLX, metavar="R",
         help=f"{MLX} (float32, needs it installed), a file that --save wrote, or a device of lily (%(default)s)",
     )  # fmt: skip
-    verify.add_argument("--device", default="auto", help="of the tested engine (%(default)s)")
-    verify.add_argument("--threads", type=int, metavar="N", help="left out, one for each usable processor")
+    add_options(verify)
     verify.add_argument("--window", type=int, default=512, metavar="N", help="tokens read at a time (%(default)s)")
     verify.add_argument("--positions", type=int, metavar="N", help="tokens of the text at most; left out, all of it")
     verify.add_argument(
@@ -60,9 +60,7 @@ def _verify(options: argparse.Namespace) -> None:
             f"--save {options.save} does not end in {STORED}, by which --against knows a stored reference"
         )
     line = Line()
-    with Engine.load(
-        options.model, device=options.device, threads=options.threads, max_context=max(options.window, 2)
-    ) as engine:
+    with Engine.load(options.model, max_context=max(options.window, 2), **chosen_options(options)) as engine:
         golden = _golden(options, engine, line.progress("reference has read", "windows"))
         if options.save is not None:
             golden.save(options.save)
@@ -98,7 +96,11 @@ def _golden(options: argparse.Namespace, engine: Engine, progress: Callable[[int
     if options.against == MLX:
         return read_windows(MlxSide(engine.checkpoint.path), tokens, options.window, progress)
     with type(engine).load(
-        engine.checkpoint.path, device=options.against, threads=options.threads, max_context=max(options.window, 2)
+        engine.checkpoint.path,
+        device=options.against,
+        threads=options.threads,
+        activations="bf16",
+        max_context=max(options.window, 2),
     ) as reference:
         return read_windows(EngineSide(reference), tokens, options.window, progress)
 

@@ -37,7 +37,7 @@ class EngineSide:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.name = f"lily on {engine.device}"
+        self.name = f"lily on {engine.device}, {engine.info['activations']}"
 
     def logits(self, tokens: Ids) -> npt.NDArray[np.float32]:
         """Engine.forward; raises as it does."""

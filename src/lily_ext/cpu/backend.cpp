@@ -149,7 +149,7 @@ class CpuBackend final : public Backend {
             .rows = rows,
             .x = bf16(x),
         };
-        Context context = start();
+        Context context = start_decoder(rows);
         kernels_.attention(context, args);
     }
 
@@ -176,7 +176,7 @@ class CpuBackend final : public Backend {
             .rows = rows,
             .x = bf16(x),
         };
-        Context context = start();
+        Context context = start_decoder(rows);
         kernels_.gated_delta(context, args);
     }
 
@@ -196,7 +196,7 @@ class CpuBackend final : public Backend {
             .rows = rows,
             .x = bf16(x),
         };
-        Context context = start();
+        Context context = start_decoder(rows);
         kernels_.moe(context, args);
     }
 
@@ -270,7 +270,7 @@ class CpuBackend final : public Backend {
             .x = bf16(x),
             .logits = f32(logits),
         };
-        Context context = start();
+        Context context{&pool_, scratch_->data(), false};
         kernels_.head(context, args);
         if (token.buffer != nullptr) {
             *i32(token) = static_cast<std::int32_t>(std::max_element(args.logits, args.logits + weights.table.rows) -
@@ -299,6 +299,9 @@ class CpuBackend final : public Backend {
     }
 
     Context start() { return Context{&pool_, scratch_->data(), byte_inputs_}; }
+    // A decode step waits for weights, not for products: its one row gains nothing from bytes. An encoder's one row has to
+    // have the bits that it has among others.
+    Context start_decoder(std::int64_t rows) { return Context{&pool_, scratch_->data(), byte_inputs_ && rows > 1}; }
 
     const Kernels &kernels_;
     Pool pool_;
