@@ -24,6 +24,8 @@ class Snapshot:
     @property
     def bytes(self) -> int: ...
 
+    def same_bits(self, other: Snapshot) -> bool: ...
+
 class Session:
     """One timeline of an engine."""
 
