@@ -14,6 +14,7 @@ multiply-adds are those that the result needs at least. rounds.py says which cal
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import sys
@@ -79,8 +80,8 @@ def packed(matrix: Matrix) -> int:
 class Decoder:
     """One layer of each kind, drawn once, and the sublayers made of them for some number of rows."""
 
-    def __init__(self, shape: Architecture, probe: _ext.Probe, draw: Draw) -> None:
-        self.shape, self.probe, self.draw = shape, probe, draw
+    def __init__(self, shape: Architecture, probe: _ext.Probe, draw: Draw, byte_inputs: bool) -> None:
+        self.shape, self.probe, self.draw, self.byte_inputs = shape, probe, draw, byte_inputs
         a = shape
         keys, values, queries = a.key_heads * a.key_dim, a.value_heads * a.value_dim, a.heads * a.head_dim
         self.table = draw.matrix(a.vocab, a.hidden, "affine4")
@@ -101,7 +102,8 @@ class Decoder:
         }
 
     def sublayers(self, rows: int, contexts: Sequence[int]) -> Iterator[Sublayer]:
-        """In the order of a layer."""
+        """In the order of a layer, each to be called before the next one is asked for."""
+        self.probe.byte_inputs = self.byte_inputs and rows > 1  # a decoder's single row is never taken in bytes
         yield from self._embed_and_norm(rows)
         yield self._delta(rows)
         for context in contexts:
@@ -123,7 +125,7 @@ class Decoder:
         return Work(f"  {name}", lambda: self.probe.matmul(x, held), moved, products, self._numbers(rows))
 
     def _numbers(self, rows: int) -> str:
-        return "bytes" if self.probe.byte_inputs and rows > 1 else "bf16"
+        return "bytes" if self.byte_inputs and rows > 1 else "bf16"
 
     def _embed_and_norm(self, rows: int) -> Iterator[Sublayer]:
         a, probe = self.shape, self.probe
@@ -144,7 +146,7 @@ class Decoder:
         keys, values = a.key_heads * a.key_dim, a.value_heads * a.value_dim
         cuts = np.cumsum([0, 2 * keys + values, values, a.value_heads, a.value_heads])
         qkv, z, first, second = (
-            rows_of(self.delta_in, int(start), int(end)) for start, end in zip(cuts[:-1], cuts[1:], strict=True)
+            rows_of(self.delta_in, int(start), int(end)) for start, end in itertools.pairwise(cuts)
         )
         shape = GatedDeltaShape(a.hidden, a.key_heads, a.value_heads, a.key_dim, a.value_dim, a.conv_width, a.eps)
         weights = hand_over(
@@ -297,7 +299,8 @@ def timed(probe: _ext.Probe, call: Callable[[], object], seconds: float) -> list
     call()
     found: list[Round] = []
     for _ in within(seconds):
-        busy, start, spent = Busy(), time.perf_counter(), []
+        spent: list[float] = []
+        busy, start = Busy(), time.perf_counter()
         while not spent or time.perf_counter() - start < min(BATCH, seconds):
             call()
             spent.append(probe.seconds)
@@ -389,11 +392,10 @@ def main(arguments: Sequence[str] | None = None, shape: Architecture = QWEN36_35
     options = parser.parse_args(arguments)
     contexts = [int(part) for part in options.contexts.split(",")]
     probe = _ext.Probe("cpu", threads=options.threads)
-    probe.byte_inputs = options.activations == "int8"
     probe.evict = min(2 * cache_bytes(), options.mebibytes << 20)
     isa, threads = probe.isa, probe.threads
     before = ceilings(isa, threads, options.mebibytes)
-    decoder = Decoder(shape, probe, Draw(1))
+    decoder = Decoder(shape, probe, Draw(1), options.activations == "int8")
     tables = {
         "decode, 1 row": report(decoder, 1, contexts, before, options.seconds),
         f"prefill, {options.rows} rows": report(decoder, options.rows, contexts, before, options.seconds),
