@@ -265,6 +265,7 @@ class Decoder:
             a.layers,
             parts,
             "experts",
+            self._numbers(rows),
         )
 
     def _head(self) -> Sublayer:
@@ -294,18 +295,22 @@ def ceilings(isa: str, threads: int, mebibytes: int, pieces: int = 400) -> dict[
     return found
 
 
-def timed(probe: _ext.Probe, call: Callable[[], object], seconds: float) -> list[Round]:
-    """The calls of a sublayer: the first does not count, and those between two looks are disturbed together."""
-    call()
-    found: list[Round] = []
-    for _ in within(seconds):
-        spent: list[float] = []
-        busy, start = Busy(), time.perf_counter()
-        while not spent or time.perf_counter() - start < min(BATCH, seconds):
-            call()
-            spent.append(probe.seconds)
-        quiet = busy.look() < DISTURBED
-        found += [(one, quiet) for one in spent]
+def timed(probe: _ext.Probe, works: Sequence[Work], seconds: float) -> dict[str, list[Round]]:
+    """The calls of a sublayer and of its parts, in turns for some seconds each: the first does not count, and those
+    between two looks at the machine are disturbed together."""
+    calls = {work.name: work.call for work in works if work.call is not None}
+    for call in calls.values():
+        call()
+    found: dict[str, list[Round]] = {name: [] for name in calls}
+    for _ in within(seconds * len(calls)):
+        for name, call in calls.items():
+            spent: list[float] = []
+            busy, start = Busy(), time.perf_counter()
+            while not spent or time.perf_counter() - start < min(BATCH, seconds):
+                call()
+                spent.append(probe.seconds)
+            quiet = busy.look() < DISTURBED
+            found[name] += [(one, quiet) for one in spent]
     return found
 
 
@@ -316,28 +321,30 @@ def report(
     found: list[dict[str, Any]] = []
     totals = dict.fromkeys((max(context, rows) for context in contexts), 0.0)
     for sublayer in decoder.sublayers(rows, list(totals)):
-        spent = 0.0
-        for work in sublayer.works():
-            figures: dict[str, Any] = {"undisturbed": ""}
+        works = sublayer.works()
+        rounds = timed(decoder.probe, works, seconds)
+        rest = 0.0
+        for work in works:
             if work.call is None:
-                took, spent = max(spent, 1e-9), 0.0
+                took, undisturbed = rest, ""
             else:
-                figures = summary(timed(decoder.probe, work.call, seconds), lambda took: 1e6 * took, 1)
-                took = figures["median"] / 1e6
-                spent = took if work is sublayer.whole else spent - took
-            reached = peaks[work.numbers] or peaks["f32"]
+                figures = summary(rounds[work.name], lambda spent: 1e6 * spent, 3)
+                took, undisturbed = figures["median"] / 1e6, figures["undisturbed"]
+                rest = took if work is sublayer.whole else rest - took
+            numbers = work.numbers if peaks[work.numbers] else "f32"
             found.append(
                 {
                     "op": work.name,
                     "microseconds": 1e6 * took,
                     "bytes": work.bytes,
                     "multiply_adds": work.products,
-                    "of_bandwidth": work.bytes / took / peaks["read"],
-                    "of_products": work.products / took / reached,
-                    "numbers": work.numbers if peaks[work.numbers] else "f32",
+                    # A rest of nothing is the noise of the others.
+                    "of_bandwidth": work.bytes / took / peaks["read"] if took > 0 else None,
+                    "of_products": work.products / took / peaks[numbers] if took > 0 else None,
+                    "numbers": numbers,
                     "times": sublayer.times,
                     "context": sublayer.context,
-                    "undisturbed": figures["undisturbed"],
+                    "undisturbed": undisturbed,
                 }
             )
             if work is sublayer.whole:
@@ -362,9 +369,10 @@ def lines(title: str, rows: list[dict[str, Any]]) -> Iterator[str]:
             yield f"{row['op']:<34}{row['microseconds']:>10,.0f}"
             continue
         share = f"{row['share']:.1%}" if row["times"] else ""
+        bandwidth, products = ("-" if row[of] is None else f"{row[of]:.0%}" for of in ("of_bandwidth", "of_products"))
         yield (
             f"{row['op']:<34}{row['microseconds']:>10,.1f}{row['times'] or '':>4}{row['bytes'] / 1e6:>9,.2f}"
-            f"{row['multiply_adds'] / 1e6:>13,.2f}{row['of_bandwidth']:>12.0%}{row['of_products']:>8.0%}"
+            f"{row['multiply_adds'] / 1e6:>13,.2f}{bandwidth:>12}{products:>8}"
             f" {row['numbers']:<5}{share:>7}  {row['undisturbed']}"
         )
 

@@ -14,7 +14,7 @@ namespace lily {
 
 namespace {
 
-constexpr std::size_t kLine = 64; // bytes that a cache reads together, on every machine at least
+constexpr std::int64_t kOtherCols = 64;
 
 [[noreturn]] void refuse(const std::string &message) { throw Error(ErrorKind::invalid_input, message); }
 
@@ -271,16 +271,33 @@ void Probe::run(Limits limits, const std::function<void()> &call) {
         backend_->reserve(limits);
         reserved_ = limits;
     }
-    others_.resize(evict, std::byte{1});
-    for (std::size_t i = 0; i < others_.size(); i += kLine) {
-        [[maybe_unused]] const std::byte read = static_cast<const volatile std::byte &>(others_[i]);
-    }
+    push_out();
     const auto start = std::chrono::steady_clock::now();
     backend_->begin();
     call();
     backend_->commit();
     backend_->wait(0);
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void Probe::push_out() {
+    const auto rows = static_cast<std::int64_t>(evict / (kOtherCols * 2));
+    if (rows == 0) {
+        return;
+    }
+    Bench bench(*backend_);
+    if (!others_ || others_->bytes() != evict) {
+        others_ = backend_->allocate(evict);
+        backend_->write(*others_, 0, std::vector<std::byte>(evict)); // pages that nobody wrote are one page of zeros
+    }
+    Matrix others{.packing = Packing::bf16, .rows = rows, .cols = kOtherCols};
+    others.codes = {others_.get(), 0, DType::bf16, 2, {rows, kOtherCols, 1, 1}};
+    const Tensor y = bench.output(DType::f32, {1, rows});
+    const Tensor x = bench.output(DType::bf16, {1, kOtherCols});
+    backend_->begin();
+    backend_->matmul(x, others, 0, y);
+    backend_->commit();
+    backend_->wait(0);
 }
 
 HostResult Probe::norm(const HostArray &x, const HostArray &weight, float eps) {

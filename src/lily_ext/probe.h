@@ -47,8 +47,8 @@ class Probe {
     explicit Probe(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {}
 
     bool byte_inputs = false; // of Limits, for every call
-    // Bytes of other memory that each call reads before its clock starts: what it then needs is in no cache, as in a model
-    // of many layers.
+    // Bytes of another matrix that each call reads before its clock starts: what it then needs is in no cache and its
+    // threads are awake, as in a model of many layers.
     std::size_t evict = 0;
     double seconds = 0; // of the last call's sublayer alone
 
@@ -81,9 +81,11 @@ class Probe {
     // in an engine.
     void run(Limits limits, const std::function<void()> &call);
 
+    void push_out();
+
     std::unique_ptr<Backend> backend_;
     std::optional<Limits> reserved_;
-    std::vector<std::byte> others_;
+    std::unique_ptr<Buffer> others_;
 };
 
 // What the machine does at most, as the work of one pass and the seconds of each: see cpu/peak.h.
