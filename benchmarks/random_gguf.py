@@ -17,11 +17,14 @@ from pathlib import Path
 
 import gguf
 import numpy as np
+import numpy.typing as npt
 from gguf import GGMLQuantizationType as Type
 
 from lily.architecture import QWEN36_35B_A3B, Architecture
 
-from .encoder_speed import FULL, Shape
+from .encoder_speed import FULL
+
+from encoders import Shape  # of tests/, where encoder_speed.py looks too
 
 CONTEXT = 262_144
 PIECE = 1 << 20  # blocks that are drawn together
@@ -38,10 +41,11 @@ class Tensor:
     mean: float = 0.0
 
 
-def blocks(kind: Type, count: int, tensor: Tensor, random: np.random.Generator) -> np.ndarray:
+def blocks(kind: Type, count: int, tensor: Tensor, random: np.random.Generator) -> npt.NDArray[np.uint8]:
     """Random blocks of a type, [count, bytes of a block]: codes of all values, one scale of either sign a block."""
     if kind == Type.F32:
-        return (tensor.mean + tensor.deviation * random.standard_normal((count, 1), np.float32)).view(np.uint8)
+        values = tensor.mean + tensor.deviation * random.standard_normal((count, 1), np.float32)
+        return values.astype(np.float32).view(np.uint8)
     if kind == Type.BF16:
         values = tensor.deviation * random.standard_normal((count, 1), np.float32)
         return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
@@ -157,8 +161,7 @@ def header(writer: gguf.GGUFWriter, a: Architecture | Shape) -> None:
 def write(out: Path, shape: Architecture | Shape, seed: int = 1) -> None:
     """Writes the file, tensor by tensor."""
     random = np.random.default_rng(seed)
-    causal = isinstance(shape, Shape)
-    writer = gguf.GGUFWriter(str(out), "qwen3" if causal else "qwen35moe")
+    writer = gguf.GGUFWriter(str(out), "qwen3" if isinstance(shape, Shape) else "qwen35moe")
     header(writer, shape)
     tensors = list(encoder(shape) if isinstance(shape, Shape) else decoder(shape))
     for tensor in tensors:
