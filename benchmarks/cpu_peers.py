@@ -76,13 +76,12 @@ class Side:
         """Repetitions that nobody disturbed."""
         return sum(quiet for _, quiet in self.rounds)
 
-    def figures(self, row: Row) -> dict[str, Any]:
-        """Median, lowest and highest of the undisturbed ones; none where there are none."""
-        kept = [one for one in self.rounds if one[1]]
-        found: dict[str, Any] = {"device": self.device, "undisturbed": f"{len(kept)} of {len(self.rounds)}"}
-        if kept:
+    def figures(self, row: Row, ignore_load: bool = False) -> dict[str, Any]:
+        """Median, lowest and highest of the undisturbed ones, or of all; none where there are none."""
+        found: dict[str, Any] = {"device": self.device}
+        if kept := [(seconds, True) for seconds, quiet in self.rounds if quiet or ignore_load]:
             found |= summary(kept, lambda seconds: row.done / seconds if row.done else seconds, 4)
-            found["undisturbed"] = f"{len(kept)} of {len(self.rounds)}"
+        found["undisturbed"] = f"{self.clean()} of {len(self.rounds)}"
         return found | {"read_GB_per_s": [round(value / 1e9, 1) for value in self.bandwidths], "samples": self.rounds}
 
 
@@ -91,6 +90,7 @@ def compare(
     arms: Sequence[str],
     blocks: int,
     repeats: int,
+    ignore_load: bool,
     measure: Callable[[str], Block],
     bandwidth: Callable[[], float],
     say: Callable[[str], object],
@@ -98,7 +98,7 @@ def compare(
     """The blocks of one row: every arm in turn, the order reversed from turn to turn."""
     sides = {arm: Side() for arm in arms}
     for turn in range(blocks * BLOCKS_AT_MOST):
-        enough = all(side.clean() >= blocks * repeats for side in sides.values())
+        enough = ignore_load or all(side.clean() >= blocks * repeats for side in sides.values())
         if turn >= blocks and enough:
             break
         for arm in reversed(arms) if turn % 2 else arms:
@@ -180,6 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--mebibytes", type=int, default=1024, help="that each thread reads before a block (%(default)s)"
     )
+    parser.add_argument("--ignore-load", action="store_true", help="count disturbed repetitions, too")
     parser.add_argument("--json", action="store_true", help="one JSON object, with every sample")
     options = parser.parse_args(arguments)
     names = options.rows.split(",")
@@ -206,6 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 arms,
                 options.blocks,
                 options.repeats,
+                options.ignore_load,
                 lambda arm, row=row: peer_arms.measure(arm.partition(" ")[0], settings(options, row, arm)),  # type: ignore[misc]
                 bandwidth,
                 say,
@@ -214,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             say(f"  {name} failed: {error}")
             report["rows"][name] = {"failed": str(error)}
             continue
-        figures = {arm: side.figures(row) for arm, side in sides.items()}
+        figures = {arm: side.figures(row, options.ignore_load) for arm, side in sides.items()}
         own = [arm for arm in arms if arm.startswith("lily")]
         ratios = {
             f"{mine} against {peer}": ratio(figures[mine], figures[peer], row)

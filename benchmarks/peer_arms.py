@@ -89,8 +89,9 @@ def encoder(options: Options) -> Block:
     """An encoder of the reference classifier's size on random weights, of the packing asked for."""
     from .encoder_speed import FULL, load  # which brings what tests need, and the clock of loading runs already
 
-    ids = np.random.default_rng(1).integers(0, FULL.vocab, options["tokens"]).astype(np.int32)
-    lengths = np.array([options["tokens"]], np.int32)
+    tokens: int = options["tokens"]
+    ids = np.random.default_rng(1).integers(0, FULL.vocab, tokens).astype(np.int32)
+    lengths = np.array([tokens], np.int32)
     with tempfile.TemporaryDirectory() as folder:
         model = load(Path(folder), options["packing"], options["threads"])
         rounds = [timed(lambda: model.logits(ids, lengths)) for _ in range(options["repeats"] + 1)]

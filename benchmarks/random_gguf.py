@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +25,8 @@ from lily.architecture import QWEN36_35B_A3B, Architecture
 
 from .encoder_speed import FULL
 
-from encoders import Shape  # of tests/, where encoder_speed.py looks too
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+from encoders import Shape
 
 CONTEXT = 262_144
 PIECE = 1 << 20  # blocks that are drawn together
@@ -48,7 +50,8 @@ def blocks(kind: Type, count: int, tensor: Tensor, random: np.random.Generator) 
         return values.astype(np.float32).view(np.uint8)
     if kind == Type.BF16:
         values = tensor.deviation * random.standard_normal((count, 1), np.float32)
-        return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+        halves: npt.NDArray[np.uint8] = (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+        return halves
     spread = {Type.Q4_0: 16, Type.Q8_0: 256}[kind] / math.sqrt(12)
     size = gguf.GGML_QUANT_SIZES[kind][1]
     drawn = np.frombuffer(random.bytes(count * size), np.uint8).reshape(count, size).copy()
