@@ -188,7 +188,8 @@ class Backend {
 
     virtual void begin() = 0;  // drops work that was begun and, because something threw, never committed
     virtual void commit() = 0; // work runs in the order of its commits
-    // Until at most `left` of the newest commits are still at work. Throws Error(device) for one that failed.
+    // Until at most `left` of the newest commits are still at work. Throws Error(device) for one that failed; all newer
+    // ones are then forgotten, because they may be built on it.
     virtual void wait(std::size_t left) = 0;
     // Whether commit returns before the work is done: then it pays to commit the next piece before waiting for this one.
     virtual bool asynchronous() const = 0;
