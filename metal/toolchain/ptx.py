@@ -51,7 +51,8 @@ def lower(ir: str, names: dict[str, str]) -> str:
         elif not (line.startswith("declare") and "@__msl_" in line):
             if "@__msl_tg(" in line or "@__msl_dynsmem(" in line:
                 raise MslError(f"threadgroup memory is asked for in a form that is not known: {line.strip()}")
-            if not _LIMIT.match(line):
+            # What clang marks as used are the entries, which stay, and the bodies that are inlined into them.
+            if not _LIMIT.match(line) and not line.startswith("@llvm.compiler.used"):
                 lines.append(_limited(_joined(line), limits))
     first = next(i for i, line in enumerate(lines) if line.startswith(("@", "define", "%")))
     whole = "\n".join([*lines[:first], *declared, *lines[first:]])
