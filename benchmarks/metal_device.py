@@ -1,9 +1,9 @@
 """A device for the kernels of metal/ as a benchmark wants it: memory, dispatches with barriers, and their time.
 
-Two of them, over the executor on the CPU (which times nothing that matters, but computes the same) and over the driver of
-an NVIDIA GPU, where a command buffer is one CUDA graph whose dispatches depend on those before the last barrier. Compiled
-kernels come from the compiler here, or from a folder that `build` filled, for a machine without one. lily's own drivers
-are in src/lily_ext/metal.
+Two of them, over the executor on the CPU (which times nothing that matters, but computes the same) and over the driver
+of an NVIDIA GPU, where a command buffer is one CUDA graph whose dispatches depend on those before the last barrier.
+Compiled kernels come from the compiler here, or from a folder that `build` filled, for a machine without one. lily's own
+drivers are in src/lily_ext/metal.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sublayers as lily's Metal backend encodes them (src/lily_ext/metal), as dispatches of metal_device.py, over random
-weights: the on-arms of the benchmarks of kernels. tests/metal/test_benchmarks.py compares them with the backend's own, to
-the bit. The published sizes are those of Qwen3.6-35B-A3B.
+weights: the on-arms of the benchmarks of kernels. tests/metal/test_benchmarks.py compares them with the backend's own,
+to the bit. The published sizes are those of Qwen3.6-35B-A3B.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Packed:
 
 
 def random_weights(random: np.random.Generator, *shape: int, bits: int = 4) -> Packed:
-    """Codes of all values, scales so that a product with a normed row is about one, biases that are not their middle."""
+    """Codes of all values, scales so that a product with a normed row is about one, biases a little off the middle."""
     cols, groups = shape[-1], (*shape[:-1], shape[-1] // 64)
     codes = random.integers(0, 2**32, (*shape[:-1], cols * bits // 32), np.uint32)
     size, spread = cols**-0.5, math.sqrt((4.0**bits - 1) / 12)
@@ -157,9 +157,7 @@ class Moe:
     SORT_PIECE = 256
     PARTS = 64 << 20
 
-    def __init__(
-        self, device: Device, shape: MoeShape, weights: dict[str, Packed], gain: Array, rows: int
-    ) -> None:
+    def __init__(self, device: Device, shape: MoeShape, weights: dict[str, Packed], gain: Array, rows: int) -> None:
         self.device, self.shape, self.rows, self.pairs = device, shape, rows, rows * shape.top_k
         self.w = {name: upload(device, weights[name]) for name in MOE_MATRICES}
         self.gain = device.buffer(gain)
