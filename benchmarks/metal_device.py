@@ -2,8 +2,8 @@
 
 Two of them, over the executor on the CPU (which times nothing that matters, but computes the same) and over the driver
 of an NVIDIA GPU, where a command buffer is one CUDA graph whose dispatches depend on those before the last barrier.
-Compiled kernels come from the compiler here, or from a folder that `build` filled, for a machine without one. lily's own
-drivers are in src/lily_ext/metal.
+Compiled kernels come from the compiler here, or from a folder that `build` filled, for a machine without one. The
+drivers of lily itself are in src/lily_ext/metal.
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ def expand(packed: Packed) -> Array:
     shifts = np.arange(each, dtype=np.uint32) * packed.bits
     codes = (packed.codes[..., None] >> shifts & (2**packed.bits - 1)).reshape(*packed.codes.shape[:-1], -1)
     scales, biases = (np.repeat(floats(part), 64, axis=-1) for part in (packed.scales, packed.biases))
-    return scales * codes.astype(np.float32) + biases
+    weights: Array = scales * codes.astype(np.float32) + biases
+    return weights
 
 
 def normed(x: Array, gain: Array) -> Array:
@@ -181,7 +182,7 @@ def main() -> None:
             name = f"projections, {count} rows a simdgroup, {'one after another' if serial else 'no barriers'}"
             commands[name] = (device.commands(layers.work(count, serial)), layers.bytes)
     for name, (made, size) in commands.items():
-        ways[name], sizes[name] = (lambda made=made: device.run(made)), size  # type: ignore[misc]
+        ways[name], sizes[name] = (lambda made=made: device.run(made)), size
     found: dict[str, list[Round]] = {name: [] for name in ways}
     for turn in range(options.rounds + 3):
         for name, way in ways.items():

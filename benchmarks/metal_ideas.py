@@ -64,6 +64,7 @@ class Idea:
     tolerance: float
     on: Arm
     off: list[Arm]
+    remark: Callable[[], str] = str  # about the work that was done
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,11 @@ def routing(device: Device, sizes: Sizes) -> Idea:
         device.run(whole)
         return time.perf_counter() - start
 
+    def reached() -> str:
+        """Layers of the same weights might send all rows to a few experts; then this would be another workload."""
+        rows = np.bincount(device.read(moe.ids, np.uint32), minlength=sizes.moe.experts)
+        return f"in the last layer {np.count_nonzero(rows)} experts have rows, {rows.max()} at the most"
+
     def by_host() -> float:
         experts.reset()
         start = time.perf_counter()
@@ -133,6 +139,7 @@ def routing(device: Device, sizes: Sizes) -> Idea:
         *(89.0, layers, 0.0),
         Arm("one command buffer, sorted on the device", resident, experts.result),
         [Arm("two a layer, sorted by the host", by_host, experts.result)],
+        reached,
     )
 
 
@@ -302,7 +309,7 @@ def main() -> None:
         compare(idea)
         found = measure(idea, options.rounds)
         rows += found
-        print(table(found), flush=True)
+        print(f"{table(found)}\n{idea.remark()}", flush=True)
         if options.json:
             options.json.write_text(json.dumps({"device": device.name, "figures": rows}, indent=1) + "\n")
 

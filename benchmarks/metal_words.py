@@ -350,12 +350,13 @@ class Step:
 
 def random_step_row(random: np.random.Generator, device: Device, shape: AttentionShape) -> dict[str, Buffer]:
     """Projections of one row, and the norms of heads."""
-    dim, gains = shape.head_dim, lambda: (1 + 0.15 * random.standard_normal(shape.head_dim)).astype(np.float32)
+    dim = shape.head_dim
+    gains = (1 + 0.15 * random.standard_normal((2, dim))).astype(np.float32)
     content = {
         "query": random_rows(random, 2 * shape.heads * dim),
         "key": random_rows(random, shape.kv_heads * dim),
         "value": random_rows(random, shape.kv_heads * dim),
-        "q_norm": gains(),
-        "k_norm": gains(),
+        "q_norm": gains[0],
+        "k_norm": gains[1],
     }
     return {name: device.buffer(array) for name, array in content.items()}
