@@ -196,7 +196,11 @@ def main() -> None:
         values |= {"share of copy": round(values["median"] / copy, 3), "rounds": options.rounds}
         values["microseconds"] = round(float(np.median([seconds for seconds, _ in found[name]])) * 1e6, 1)
         shown = f"{name}, GB/s"
-        print(json.dumps({"device": device.name, "name": shown} | values) if options.json else line(shown, values))
+        print(
+            json.dumps({"device": device.name, "name": shown} | values)
+            if options.json
+            else line(f"{shown:<68}", values)
+        )
 
 
 if __name__ == "__main__":
