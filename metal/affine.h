@@ -27,27 +27,26 @@ inline float whole_number(uint code) { return as_type<float>(code | 0x4b000000u)
 // The sum of x times the codes of one load. Codes are not shifted into place: those of 4 bits at place i of a half word
 // are 16^i too large, and x has been made so much smaller before (gemv.h), which is exact.
 template <uint bits> inline float dot_codes(uint4 codes, thread const float *x) {
-    float sum = 0;
+    float low_sum = 0, high_sum = 0;
 #pragma clang loop unroll(full)
     for (uint word = 0; word < 4; ++word) {
         const uint code = codes[word];
-        const uint low = code, high = code >> 16; // the half words, with more above them
-        if (bits == 4) {
-            thread const float *from = x + 8 * word;
-            sum += from[0] * whole_number(low & 0x000f) + from[1] * whole_number(low & 0x00f0) +
-                   from[2] * whole_number(low & 0x0f00) + from[3] * whole_number(low & 0xf000);
-            sum += from[4] * whole_number(high & 0x000f) + from[5] * whole_number(high & 0x00f0) +
-                   from[6] * whole_number(high & 0x0f00) + from[7] * whole_number(high & 0xf000);
-        } else if (bits == 8) {
-            thread const float *from = x + 4 * word;
-            sum += from[0] * whole_number(low & 0x00ff) + from[1] * whole_number(low & 0xff00);
-            sum += from[2] * whole_number(high & 0x00ff) + from[3] * whole_number(high & 0xff00);
+        if (bits == 16) {
+            low_sum += x[2 * word] * as_type<float>(code << 16);
+            high_sum += x[2 * word + 1] * as_type<float>(code & 0xffff0000u);
         } else {
-            thread const float *from = x + 2 * word;
-            sum += from[0] * as_type<float>(code << 16) + from[1] * as_type<float>(code & 0xffff0000u);
+            const uint high = code >> 16;
+            constexpr uint half_codes = 16 / bits;
+            thread const float *from = x + 2 * half_codes * word;
+#pragma clang loop unroll(full)
+            for (uint i = 0; i < half_codes; ++i) {
+                const uint mask = ((1u << (bits & 15)) - 1) << (bits * i & 15);
+                low_sum += from[i] * whole_number(code & mask);
+                high_sum += from[half_codes + i] * whole_number(high & mask);
+            }
         }
     }
-    return sum;
+    return low_sum + high_sum;
 }
 
 // By how much dot_codes wants x at element i of a load smaller.
