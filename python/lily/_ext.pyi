@@ -152,6 +152,21 @@ class Probe:
     @byte_inputs.setter
     def byte_inputs(self, arg: bool, /) -> None: ...
 
+    @property
+    def evict(self) -> int: ...
+
+    @evict.setter
+    def evict(self, arg: int, /) -> None: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def isa(self) -> str: ...
+
+    @property
+    def threads(self) -> int: ...
+
     def norm(self, x: NDArray[numpy.uint16], weight: NDArray[numpy.float32], eps: float) -> NDArray[numpy.uint16]: ...
 
     def matmul(self, x: NDArray[numpy.uint16], matrix: dict[str, Any], expert: int = 0) -> NDArray[numpy.float32]: ...
@@ -171,6 +186,16 @@ class Probe:
     def classify(self, weights: dict[str, Any], eps: float, x: NDArray[numpy.uint16], starts: NDArray[numpy.int32]) -> tuple[NDArray[numpy.float32], NDArray[numpy.float32]]: ...
 
     def head(self, weights: dict[str, Any], eps: float, x: NDArray[numpy.uint16]) -> tuple[NDArray[numpy.float32], NDArray[numpy.int32]]: ...
+
+def read_peak(isa: str, threads: int, bytes: int, passes: int) -> tuple[float, list[float]]:
+    """
+    What the threads read together: bytes of a pass, `bytes` for each thread, and the seconds of each pass.
+    """
+
+def product_peak(isa: str, threads: int, numbers: str, pieces: int, passes: int) -> tuple[float, list[float]]:
+    """
+    Products of f32, bf16 or bytes that a pass adds up, 0 where there is no such instruction, and the seconds.
+    """
 
 class Trace:
     """The work of a decoder, encoded and counted but not run."""

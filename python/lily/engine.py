@@ -115,6 +115,11 @@ class Engine:
             checkpoint.close()
             raise
         logger.info("loaded %s on %s in %.2f s", checkpoint.path, engine.device, time.perf_counter() - start)
+        if copied := engine.memory["weights_copied"]:
+            logger.info(
+                "copied %s of it to the device; where files are aligned (lily repack), Metal copies nothing",
+                size(copied),
+            )
         return engine
 
     def session(self) -> Session:

@@ -44,7 +44,7 @@ def kernels(flavour: str = "host") -> Kernels:
 
 def apple_kernels() -> tuple[Path, ...]:
     """What Apple's driver loads: the library that was compiled when lily was built, or, where there was no compiler for
-    it, the text of each .metal file, which the driver compiles."""
+    it, the text of each .metal file, which the driver compiles, and the archive in which it keeps what it compiled."""
     library = home() / "lily.metallib"
     if library.exists():
         return (library,)
@@ -57,7 +57,7 @@ def apple_kernels() -> tuple[Path, ...]:
             partial = texts[-1].with_suffix(f".{os.getpid()}")
             partial.write_text(whole_text(source), encoding="utf-8")
             partial.replace(texts[-1])
-    return tuple(texts)
+    return (*texts, folder / "lily.binarchive")
 
 
 def whole_text(source: Path) -> str:

@@ -55,6 +55,7 @@ struct AttentionShape {
     std::int64_t rotary_dim = 0; // the first rotary_dim of head_dim are rotated, halves paired (j, j + rotary_dim / 2)
     float theta = 0;
     float eps = 0;
+    bool operator==(const AttentionShape &) const = default;
 };
 
 struct AttentionWeights {
@@ -77,6 +78,7 @@ struct GatedDeltaShape {
     std::int64_t value_dim = 0;
     std::int64_t conv_width = 0;
     float eps = 0;
+    bool operator==(const GatedDeltaShape &) const = default;
 };
 
 struct GatedDeltaWeights {
@@ -104,6 +106,7 @@ struct MoeShape {
     std::int64_t shared_width = 0; // of the shared expert
     bool renormalize = true;       // the top_k probabilities are scaled to sum to 1
     float eps = 0;
+    bool operator==(const MoeShape &) const = default;
 };
 
 // gate and up are packed alike, and so are shared_gate and shared_up: a backend may run each pair in one pass.
@@ -119,6 +122,7 @@ struct MlpShape {
     std::int64_t hidden = 0;
     std::int64_t width = 0;
     float eps = 0;
+    bool operator==(const MlpShape &) const = default;
 };
 
 // gate and up are packed alike: a backend may run the pair in one pass.
@@ -157,6 +161,7 @@ struct Limits {
     std::int64_t labels = 0; // of classify
     // Products of affine matrices and many rows may round their inputs to 8 bits, each group of 64 with its own scale.
     bool byte_inputs = false;
+    bool operator==(const Limits &) const = default;
 };
 
 // Threads that a backend may be asked for.
@@ -183,7 +188,8 @@ class Backend {
 
     virtual void begin() = 0;  // drops work that was begun and, because something threw, never committed
     virtual void commit() = 0; // work runs in the order of its commits
-    // Until at most `left` of the newest commits are still at work. Throws Error(device) for one that failed.
+    // Until at most `left` of the newest commits are still at work. Throws Error(device) for one that failed; all newer
+    // ones are then forgotten, because they may be built on it.
     virtual void wait(std::size_t left) = 0;
     // Whether commit returns before the work is done: then it pays to commit the next piece before waiting for this one.
     virtual bool asynchronous() const = 0;

@@ -85,6 +85,15 @@ struct Engine::State {
           logits(arena.take(DType::f32, {limits.head_rows, limits.vocab})),
           host(static_cast<std::size_t>(limits.head_rows * limits.vocab)) {}
 
+    ~State() {
+        try {
+            backend->wait(0); // a step under way reads the weights
+        } catch (const Error &) { // nobody is left to be told
+        }
+    }
+    State(const State &) = delete;
+    State &operator=(const State &) = delete;
+
     std::shared_ptr<Backend> backend;
     WeightViews views;
     Decoder decoder;
@@ -198,7 +207,7 @@ void Engine::start(Session &session, const Tensor &ids, std::int64_t position, i
 
 // Waits for the oldest step, with `left` newer ones under way. Nothing of the session changes unless all of it went well.
 void Engine::finish(Session &session, std::span<const std::int32_t> tokens, std::size_t left) {
-    core_->backend().wait(left);
+    core_->wait(left);
     const std::int64_t position = session.read_count();
     const auto rows = static_cast<std::int64_t>(tokens.size());
     require_finite(fetch(session.next_logits(0)), position + rows - 1,
@@ -227,7 +236,7 @@ void Engine::prefill(Session &session, std::span<const std::int32_t> tokens, con
         refuse("there are no tokens to read and the session is empty, expected at least one token");
     }
     session.run({});
-    core_->backend().wait(0); // for steps that nobody will ask about any more
+    core_->wait(0); // for steps that nobody will ask about any more
     const auto total = static_cast<std::int64_t>(queue.size());
     const int ahead = core_->backend().asynchronous() ? 1 : 0; // chunks under way beside the one that is waited for
     std::deque<std::span<const std::int32_t>> running;
@@ -333,7 +342,7 @@ void Engine::read_all(std::span<const std::int32_t> tokens, const Visitor &visit
                 }
                 state_->decoder.head(backend, rows_of(state_->x, first, count), logits, Tensor{});
                 backend.commit();
-                backend.wait(0);
+                core_->wait(0);
                 const std::span<float> host = fetch(logits);
                 for (std::int64_t row = 0; row < count; ++row) {
                     const auto size = static_cast<std::size_t>(config_.vocab);

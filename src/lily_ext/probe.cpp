@@ -3,32 +3,25 @@
 #include "probe.h"
 
 #include <algorithm>
-#include <functional>
+#include <chrono>
 #include <set>
 
 #include "arena.h"
+#include "cpu/backend_cpu.h"
 #include "error.h"
 
 namespace lily {
 
 namespace {
 
+constexpr std::int64_t kOtherCols = 64;
+
 [[noreturn]] void refuse(const std::string &message) { throw Error(ErrorKind::invalid_input, message); }
 
 // The buffers of one call.
 class Bench {
   public:
-    Bench(Backend &backend, bool byte_inputs) : backend_(backend), byte_inputs_(byte_inputs) {}
-
-    // Reserves scratch for exactly this call, and runs it.
-    void run(Limits limits, const std::function<void()> &call) {
-        limits.byte_inputs = byte_inputs_;
-        backend_.reserve(limits);
-        backend_.begin();
-        call();
-        backend_.commit();
-        backend_.wait(0);
-    }
+    explicit Bench(Backend &backend) : backend_(backend) {}
 
     // As the weights of a file are, at any alignment.
     Tensor map(const HostArray &array) {
@@ -99,7 +92,6 @@ class Bench {
     }
 
     Backend &backend_;
-    bool byte_inputs_;
     std::vector<std::unique_ptr<Buffer>> buffers_;
 };
 
@@ -272,42 +264,78 @@ std::int64_t row_count(const HostArray &x) {
 
 } // namespace
 
+void Probe::run(Limits limits, const std::function<void()> &call) {
+    limits.byte_inputs = byte_inputs;
+    if (!reserved_ || *reserved_ != limits) {
+        reserved_.reset();
+        backend_->reserve(limits);
+        reserved_ = limits;
+    }
+    push_out();
+    const auto start = std::chrono::steady_clock::now();
+    backend_->begin();
+    call();
+    backend_->commit();
+    backend_->wait(0);
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void Probe::push_out() {
+    const auto rows = static_cast<std::int64_t>(evict / (kOtherCols * 2));
+    if (rows == 0) {
+        return;
+    }
+    Bench bench(*backend_);
+    if (!others_ || others_->bytes() != evict) {
+        others_ = backend_->allocate(evict);
+        backend_->write(*others_, 0, std::vector<std::byte>(evict)); // pages that nobody wrote are one page of zeros
+    }
+    Matrix others{.packing = Packing::bf16, .rows = rows, .cols = kOtherCols};
+    others.codes = {others_.get(), 0, DType::bf16, 2, {rows, kOtherCols, 1, 1}};
+    const Tensor y = bench.output(DType::f32, {1, rows});
+    const Tensor x = bench.output(DType::bf16, {1, kOtherCols});
+    backend_->begin();
+    backend_->matmul(x, others, 0, y);
+    backend_->commit();
+    backend_->wait(0);
+}
+
 HostResult Probe::norm(const HostArray &x, const HostArray &weight, float eps) {
-    Bench bench(*backend_, byte_inputs);
+    Bench bench(*backend_);
     const Limits limits{.rows = row_count(x), .hidden = x.shape[1]};
     const Tensor y = bench.output(DType::bf16, x.shape);
     const Tensor from = bench.copy(x);
     const Tensor scale = bench.copy(weight);
-    bench.run(limits, [&] { backend_->norm(from, scale, eps, y); });
+    run(limits, [&] { backend_->norm(from, scale, eps, y); });
     return bench.result(y);
 }
 
 HostResult Probe::matmul(const HostArray &x, const HostMatrix &matrix, std::int64_t expert) {
-    Bench bench(*backend_, byte_inputs);
+    Bench bench(*backend_);
     const Matrix w = bench.matrix("the matrix", matrix);
     const std::int64_t rows = row_count(x);
     const Tensor y = bench.output(DType::f32, {rows, w.rows});
     const Tensor from = bench.copy(x);
     const Limits limits{.rows = rows, .head_rows = rows, .hidden = w.cols, .vocab = w.rows};
-    bench.run(limits, [&] { backend_->matmul(from, w, expert, y); });
+    run(limits, [&] { backend_->matmul(from, w, expert, y); });
     return bench.result(y);
 }
 
 HostResult Probe::embed(const HostMatrix &table, const HostArray &ids) {
-    Bench bench(*backend_, byte_inputs);
+    Bench bench(*backend_);
     const EmbedWeights weights{bench.matrix("the table", table)};
     const std::int64_t rows = ids.shape.empty() ? 1 : ids.shape[0];
     const Tensor x = bench.output(DType::bf16, {rows, weights.table.cols});
     const Tensor from = bench.copy(ids);
     const Limits limits{.rows = rows, .hidden = weights.table.cols, .vocab = weights.table.rows};
-    bench.run(limits, [&] { backend_->embed(weights, from, x); });
+    run(limits, [&] { backend_->embed(weights, from, x); });
     return bench.result(x);
 }
 
 std::tuple<HostResult, HostResult, HostResult> Probe::attention(const HostFields &shape, const HostFields &weights,
                                                                 const HostArray &x, const HostArray &keys,
                                                                 const HostArray &values, std::int64_t position) {
-    Bench bench(*backend_, byte_inputs);
+    Bench bench(*backend_);
     const AttentionShape sizes = attention_shape(shape, bench);
     const AttentionWeights matrices = attention_weights(weights, bench);
     const Limits limits{.rows = row_count(x),
@@ -316,60 +344,58 @@ std::tuple<HostResult, HostResult, HostResult> Probe::attention(const HostFields
                         .attention = sizes};
     const KvCache cache{bench.copy(keys), bench.copy(values)};
     const Tensor stream = bench.copy(x);
-    bench.run(limits, [&] { backend_->attention(sizes, matrices, stream, cache, position); });
+    run(limits, [&] { backend_->attention(sizes, matrices, stream, cache, position); });
     return {bench.result(stream), bench.result(cache.keys), bench.result(cache.values)};
 }
 
 std::tuple<HostResult, HostResult, HostResult> Probe::gated_delta(const HostFields &shape, const HostFields &weights,
                                                                   const HostArray &x, const HostArray &state,
                                                                   const HostArray &window, std::int64_t position) {
-    Bench bench(*backend_, byte_inputs);
+    Bench bench(*backend_);
     const GatedDeltaShape sizes = gated_delta_shape(shape, bench);
     const GatedDeltaWeights matrices = gated_delta_weights(weights, bench);
     const Limits limits{.rows = row_count(x), .hidden = sizes.hidden, .gated_delta = sizes};
     const GatedDeltaState from{bench.copy(state), bench.copy(window)};
     const GatedDeltaState to{bench.output(DType::f32, state.shape), bench.output(DType::bf16, window.shape)};
     const Tensor stream = bench.copy(x);
-    bench.run(limits, [&] { backend_->gated_delta(sizes, matrices, stream, from, to, position); });
+    run(limits, [&] { backend_->gated_delta(sizes, matrices, stream, from, to, position); });
     return {bench.result(stream), bench.result(to.state), bench.result(to.window)};
 }
 
 HostResult Probe::moe(const HostFields &shape, const HostFields &weights, const HostArray &x) {
-    Bench bench(*backend_, byte_inputs);
+    Bench bench(*backend_);
     const MoeShape sizes = moe_shape(shape, bench);
     const MoeWeights matrices = moe_weights(weights, bench);
     const Tensor stream = bench.copy(x);
-    bench.run({.rows = row_count(x), .hidden = sizes.hidden, .moe = sizes},
-              [&] { backend_->moe(sizes, matrices, stream); });
+    run({.rows = row_count(x), .hidden = sizes.hidden, .moe = sizes}, [&] { backend_->moe(sizes, matrices, stream); });
     return bench.result(stream);
 }
 
 HostResult Probe::bidirectional(const HostFields &shape, const HostFields &weights, const HostArray &turns,
                                 const HostArray &x, const HostArray &starts) {
-    Bench bench(*backend_, byte_inputs);
+    Bench bench(*backend_);
     const AttentionShape sizes = attention_shape(shape, bench);
     const AttentionWeights matrices = attention_weights(weights, bench);
     const Tensor angles = bench.copy(turns);
     const Tensor borders = bench.copy(starts);
     const Tensor stream = bench.copy(x);
-    bench.run({.rows = row_count(x), .hidden = sizes.hidden, .bidirectional = sizes},
-              [&] { backend_->bidirectional(sizes, matrices, angles, stream, borders); });
+    run({.rows = row_count(x), .hidden = sizes.hidden, .bidirectional = sizes},
+        [&] { backend_->bidirectional(sizes, matrices, angles, stream, borders); });
     return bench.result(stream);
 }
 
 HostResult Probe::mlp(const HostFields &shape, const HostFields &weights, const HostArray &x) {
-    Bench bench(*backend_, byte_inputs);
+    Bench bench(*backend_);
     const MlpShape sizes = mlp_shape(shape, bench);
     const MlpWeights matrices = mlp_weights(weights, bench);
     const Tensor stream = bench.copy(x);
-    bench.run({.rows = row_count(x), .hidden = sizes.hidden, .mlp = sizes},
-              [&] { backend_->mlp(sizes, matrices, stream); });
+    run({.rows = row_count(x), .hidden = sizes.hidden, .mlp = sizes}, [&] { backend_->mlp(sizes, matrices, stream); });
     return bench.result(stream);
 }
 
 std::tuple<HostResult, HostResult> Probe::classify(const HostFields &weights, float eps, const HostArray &x,
                                                    const HostArray &starts) {
-    Bench bench(*backend_, byte_inputs);
+    Bench bench(*backend_);
     const ClassifyWeights heads = classify_weights(weights, eps, bench);
     const std::int64_t rows = row_count(x);
     const std::int64_t labels = heads.tags_bias.dims[0];
@@ -377,13 +403,13 @@ std::tuple<HostResult, HostResult> Probe::classify(const HostFields &weights, fl
     const Tensor scores = bench.output(DType::f32, {starts.shape.empty() ? 0 : starts.shape[0] - 1});
     const Tensor from = bench.copy(x);
     const Tensor borders = bench.copy(starts);
-    bench.run({.rows = rows, .hidden = x.shape[1], .labels = labels},
-              [&] { backend_->classify(heads, from, borders, logits, scores); });
+    run({.rows = rows, .hidden = x.shape[1], .labels = labels},
+        [&] { backend_->classify(heads, from, borders, logits, scores); });
     return {bench.result(logits), bench.result(scores)};
 }
 
 std::tuple<HostResult, HostResult> Probe::head(const HostFields &weights, float eps, const HostArray &x) {
-    Bench bench(*backend_, byte_inputs);
+    Bench bench(*backend_);
     HeadWeights matrices;
     Fields fields("the head weights", weights, bench);
     fields.get("norm", matrices.norm);
@@ -394,9 +420,20 @@ std::tuple<HostResult, HostResult> Probe::head(const HostFields &weights, float 
     const Tensor logits = bench.output(DType::f32, {rows, matrices.table.rows});
     const Tensor token = bench.output(DType::i32, {rows == 1 ? 1 : 0});
     const Tensor from = bench.copy(x);
-    bench.run({.rows = rows, .head_rows = rows, .hidden = matrices.table.cols, .vocab = matrices.table.rows},
-              [&] { backend_->head(matrices, from, logits, rows == 1 ? token : Tensor{}); });
+    run({.rows = rows, .head_rows = rows, .hidden = matrices.table.cols, .vocab = matrices.table.rows},
+        [&] { backend_->head(matrices, from, logits, rows == 1 ? token : Tensor{}); });
     return {bench.result(logits), bench.result(token)};
+}
+
+std::pair<double, std::vector<double>> read_peak(const std::string &isa, int threads, std::size_t bytes, int passes) {
+    const cpu::Peak peak = cpu::read_peak(isa, threads, bytes, passes);
+    return {peak.work, peak.seconds};
+}
+
+std::pair<double, std::vector<double>> product_peak(const std::string &isa, int threads, const std::string &numbers,
+                                                    std::int64_t pieces, int passes) {
+    const cpu::Peak peak = cpu::product_peak(isa, threads, numbers, pieces, passes);
+    return {peak.work, peak.seconds};
 }
 
 } // namespace lily

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -160,6 +161,10 @@ void bind_probe(nb::module_ &module) {
             },
             "device"_a, "isa"_a = "", "threads"_a = 0, "kernels"_a = nb::list())
         .def_rw("byte_inputs", &Probe::byte_inputs)
+        .def_rw("evict", &Probe::evict)
+        .def_ro("seconds", &Probe::seconds)
+        .def_prop_ro("isa", &Probe::isa)
+        .def_prop_ro("threads", &Probe::threads)
         .def(
             "norm",
             [](Probe &probe, Halves x, Floats weight, float eps) {
@@ -241,6 +246,13 @@ void bind_probe(nb::module_ &module) {
                 return std::tuple(numpy_of<float>(std::move(logits)), numpy_of<std::int32_t>(std::move(token)));
             },
             "weights"_a, "eps"_a, "x"_a);
+    module.def(
+        "read_peak", &read_peak, "isa"_a, "threads"_a, "bytes"_a, "passes"_a, nb::call_guard<nb::gil_scoped_release>(),
+        "What the threads read together: bytes of a pass, `bytes` for each thread, and the seconds of each pass.");
+    module.def(
+        "product_peak", &product_peak, "isa"_a, "threads"_a, "numbers"_a, "pieces"_a, "passes"_a,
+        nb::call_guard<nb::gil_scoped_release>(),
+        "Products of f32, bf16 or bytes that a pass adds up, 0 where there is no such instruction, and the seconds.");
 }
 
 } // namespace lily

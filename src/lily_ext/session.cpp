@@ -110,6 +110,20 @@ std::unique_lock<FairLock> EngineCore::enter() {
     return lock;
 }
 
+void EngineCore::wait(std::size_t left) {
+    try {
+        backend_->wait(left);
+    } catch (const Error &) {
+        for (const std::weak_ptr<Session> &weak : sessions_) {
+            const std::shared_ptr<Session> session = weak.lock();
+            if (session && session->state_) {
+                session->run({});
+            }
+        }
+        throw;
+    }
+}
+
 bool EngineCore::close() {
     // Freed after the lock, the device last.
     std::shared_ptr<Backend> device;
@@ -252,7 +266,7 @@ void Session::paste(const Snapshot &snapshot) {
                               snapshot.position(), capacity_);
     }
     run({});
-    core_->backend().wait(0); // a step under way may be at work on what is written here
+    core_->wait(0); // a step under way may be at work on what is written here
     std::span<const std::byte> rest(snapshot.content_);
     visit(snapshot.position(), all.after(1), [&](Buffer &buffer, std::size_t offset, std::size_t bytes) {
         core_->backend().write(buffer, offset, rest.first(bytes));
@@ -281,7 +295,7 @@ std::uint64_t Session::reset() {
     State &all = state();
     const int slot = all.after(1);
     run({});
-    core_->backend().wait(0);
+    core_->wait(0);
     std::vector<std::byte> zeros;
     visit(0, slot, [&](Buffer &buffer, std::size_t offset, std::size_t bytes) {
         zeros.resize(

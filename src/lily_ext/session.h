@@ -67,6 +67,8 @@ class EngineCore {
     bool close();
 
     Backend &backend() { return *backend_; }
+    // Backend::wait, by the holder of the lock. When a step failed, no session counts on the one that it has under way.
+    void wait(std::size_t left);
     const TimelineShape &shape() const { return shape_; }
     std::uint64_t id() const { return id_; }
     std::size_t session_bytes() const { return session_bytes_.load(); }

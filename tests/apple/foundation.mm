@@ -59,6 +59,26 @@ id objc_autorelease(id object);
 }
 @end
 
+@interface NSArray () {
+    id _object;
+}
+@end
+
+@implementation NSArray
++ (instancetype)arrayWithObject:(id)object {
+    NSArray *made = [self new];
+    made->_object = objc_retain(object);
+    return objc_autorelease(made);
+}
+- (id)firstObject {
+    return _object;
+}
+- (void)dealloc {
+    objc_release(_object);
+    [super dealloc];
+}
+@end
+
 @interface NSURL () {
     NSString *_path;
 }

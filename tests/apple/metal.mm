@@ -1,66 +1,31 @@
 // Metal's compute objects over the executor of metal/toolchain. A committed command buffer runs on its queue's own thread,
 // so a host that forgets to wait sees old data. In a concurrent encoder the dispatches between two barriers run last to
 // first, so that a missing barrier gives wrong results; with LILY_STANDIN_NO_BARRIERS in the environment barriers do
-// nothing, which shows that it does. What Metal's validation layer refuses ends the process. A ".metallib" is a text: the
-// path of the executor, then of each module, one a line.
+// nothing, which shows that it does. What Metal's validation layer refuses ends the process, and so does work on memory
+// that is in no residency set. With LILY_STANDIN_FAILURE, what is committed fails for that reason;
+// LILY_STANDIN_WORKING_SET is a number of bytes. Kernels are in pipelines.mm.
 
 #import <Metal/Metal.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <fstream>
-#include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
-#include <vector>
 
-#include <dlfcn.h>
 #include <unistd.h>
 
-#include "toolchain/runtime/exec.h"
+#include "pipelines.h"
 
 namespace {
 
 constexpr NSUInteger kIndices = 31;
-NSUInteger allocated = 0; // by newBufferWithLength
-
-[[noreturn]] void refuse(const char *message) {
-    std::fprintf(stderr, "Metal validation: %s\n", message);
-    std::abort();
-}
-
-void require(bool condition, const char *message) {
-    if (!condition) {
-        refuse(message);
-    }
-}
-
-struct Executor {
-    decltype(&msl_load) load;
-    decltype(&msl_get) get;
-    decltype(&msl_info) info;
-    decltype(&msl_dispatch) dispatch;
-    decltype(&msl_error) error;
-};
-Executor executor;
-
-bool open_executor(const std::string &path) {
-    void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-    if (library == nullptr) {
-        return false;
-    }
-    executor.load = reinterpret_cast<decltype(&msl_load)>(dlsym(library, "msl_load"));
-    executor.get = reinterpret_cast<decltype(&msl_get)>(dlsym(library, "msl_get"));
-    executor.info = reinterpret_cast<decltype(&msl_info)>(dlsym(library, "msl_info"));
-    executor.dispatch = reinterpret_cast<decltype(&msl_dispatch)>(dlsym(library, "msl_dispatch"));
-    executor.error = reinterpret_cast<decltype(&msl_error)>(dlsym(library, "msl_error"));
-    return true;
-}
+std::atomic<NSUInteger> allocated{0}; // by all buffers
 
 } // namespace
 
@@ -79,72 +44,14 @@ bool open_executor(const std::string &path) {
     return memory;
 }
 - (void)dealloc {
+    allocated -= bytes;
     if (owned) {
-        allocated -= bytes;
         std::free(memory);
     }
 }
 @end
 
-@interface MTLFunctionConstantValues () {
-  @public
-    std::map<NSUInteger, std::uint32_t> values;
-}
-@end
-@implementation MTLFunctionConstantValues
-- (void)setConstantValue:(const void *)value type:(MTLDataType)type atIndex:(NSUInteger)index {
-    require(type == MTLDataTypeUInt, "a function constant of another type than uint");
-    std::memcpy(&values[index], value, sizeof values[index]);
-}
-@end
-
-@implementation MTLCompileOptions
-@end
-
 @implementation MTLResidencySetDescriptor
-@end
-
-@interface StandinFunction : NSObject <MTLFunction> {
-  @public
-    msl_kernel *kernel;
-    std::map<NSUInteger, std::uint32_t> constants;
-}
-@end
-@implementation StandinFunction
-@end
-
-@interface StandinLibrary : NSObject <MTLLibrary> {
-  @public
-    std::vector<msl_module *> modules;
-}
-@end
-@implementation StandinLibrary
-- (id<MTLFunction>)newFunctionWithName:(NSString *)name
-                        constantValues:(MTLFunctionConstantValues *)values
-                                 error:(NSError **)error {
-    for (msl_module *module : modules) {
-        if (msl_kernel *kernel = executor.get(module, name.UTF8String)) {
-            StandinFunction *function = [StandinFunction new];
-            function->kernel = kernel;
-            function->constants = values->values;
-            return function;
-        }
-    }
-    *error = [NSError errorWithText:executor.error()];
-    return nil;
-}
-@end
-
-@interface StandinPipeline : NSObject <MTLComputePipelineState> {
-  @public
-    StandinFunction *function;
-}
-@end
-@implementation StandinPipeline
-- (NSUInteger)maxTotalThreadsPerThreadgroup {
-    const int most = executor.info(function->kernel)->max_threads;
-    return most == 0 ? 1024 : (NSUInteger)most;
-}
 @end
 
 namespace {
@@ -255,6 +162,25 @@ std::string run(Launch &launch) {
 }
 @end
 
+@interface StandinResidencySet : NSObject <MTLResidencySet> {
+  @public
+    std::set<const void *> wanted, committed;
+}
+@end
+@implementation StandinResidencySet
+- (void)addAllocation:(id<MTLAllocation>)allocation {
+    require(allocation != nil && wanted.insert((__bridge const void *)allocation).second, "addAllocation");
+}
+- (void)removeAllocation:(id<MTLAllocation>)allocation {
+    require(wanted.erase((__bridge const void *)allocation) == 1, "removeAllocation");
+}
+- (void)commit {
+    committed = wanted;
+}
+- (void)requestResidency {
+}
+@end
+
 @class StandinQueue;
 
 @interface StandinCommands : NSObject <MTLCommandBuffer> {
@@ -275,6 +201,7 @@ std::string run(Launch &launch) {
     std::mutex mutex;
     std::condition_variable changed;
     std::deque<StandinCommands *> waiting;
+    StandinResidencySet *resident;
     std::thread thread;
     bool stopped;
 }
@@ -299,6 +226,14 @@ std::string run(Launch &launch) {
     require(reached == MTLCommandBufferStatusNotEnqueued, "commit twice");
     reached = MTLCommandBufferStatusCommitted;
     StandinQueue *to = queue; // running it lets go of the queue
+    for (const Launch &launch : encoder->launches) {
+        for (StandinBuffer *buffer : launch.buffers) {
+            require(buffer == nil || to->resident->committed.count((__bridge const void *)buffer) == 1,
+                    "work on memory that is not resident");
+        }
+    }
+    const char *reason = std::getenv("LILY_STANDIN_FAILURE"); // read here: the queue's thread would race with setenv
+    failure = reason == nullptr ? "" : reason;
     {
         const std::lock_guard<std::mutex> lock(to->mutex);
         to->waiting.push_back(self);
@@ -370,22 +305,8 @@ std::string run(Launch &launch) {
     return commands;
 }
 - (void)addResidencySet:(id<MTLResidencySet>)set {
-    require(set != nil, "addResidencySet: nil");
-}
-@end
-
-@interface StandinResidencySet : NSObject <MTLResidencySet>
-@end
-@implementation StandinResidencySet
-- (void)addAllocation:(id<MTLAllocation>)allocation {
-    require(allocation != nil, "addAllocation: nil");
-}
-- (void)removeAllocation:(id<MTLAllocation>)allocation {
-    require(allocation != nil, "removeAllocation: nil");
-}
-- (void)commit {
-}
-- (void)requestResidency {
+    require(set != nil && resident == nil, "addResidencySet: nil, or a second one");
+    resident = (StandinResidencySet *)set;
 }
 @end
 
@@ -405,7 +326,8 @@ std::string run(Launch &launch) {
     return allocated;
 }
 - (uint64_t)recommendedMaxWorkingSetSize {
-    return std::uint64_t{1} << 34;
+    const char *bytes = std::getenv("LILY_STANDIN_WORKING_SET");
+    return bytes == nullptr ? std::uint64_t{1} << 34 : std::strtoull(bytes, nullptr, 10);
 }
 - (BOOL)supportsFamily:(MTLGPUFamily)family {
     return family == MTLGPUFamilyApple10 ? NO : YES;
@@ -433,35 +355,35 @@ std::string run(Launch &launch) {
     StandinBuffer *buffer = [StandinBuffer new];
     buffer->memory = (char *)bytes;
     buffer->bytes = length;
+    allocated += length;
     return buffer;
 }
 - (id<MTLLibrary>)newLibraryWithURL:(NSURL *)url error:(NSError **)error {
-    std::ifstream list(url.path.UTF8String);
-    std::string path;
-    StandinLibrary *library = [StandinLibrary new];
-    if (!std::getline(list, path) || !open_executor(path)) {
-        *error = [NSError errorWithText:"no executor in the library"];
-        return nil;
-    }
-    while (std::getline(list, path)) {
-        library->modules.push_back(executor.load(path.c_str()));
-        if (library->modules.back() == nullptr) {
-            *error = [NSError errorWithText:executor.error()];
-            return nil;
-        }
-    }
-    return library;
+    return open_library(url.path.UTF8String, error);
 }
 - (id<MTLLibrary>)newLibraryWithSource:(NSString *)source
                                options:(MTLCompileOptions *)options
                                  error:(NSError **)error {
-    *error = [NSError errorWithText:"the stand-in has no compiler"];
-    return nil;
+    require(!options.fastMathEnabled && options.languageVersion == MTLLanguageVersion3_1, "other compile options");
+    return compile_library(source.UTF8String, error);
 }
 - (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)function error:(NSError **)error {
     StandinPipeline *pipeline = [StandinPipeline new];
     pipeline->function = (StandinFunction *)function;
     return pipeline;
+}
+- (id<MTLComputePipelineState>)newComputePipelineStateWithDescriptor:(MTLComputePipelineDescriptor *)descriptor
+                                                             options:(MTLPipelineOption)options
+                                                          reflection:(MTLComputePipelineReflection **)reflection
+                                                               error:(NSError **)error {
+    if ((options & MTLPipelineOptionFailOnBinaryArchiveMiss) != 0 && !archived(descriptor)) {
+        return nil;
+    }
+    return [self newComputePipelineStateWithFunction:descriptor.computeFunction error:error];
+}
+- (id<MTLBinaryArchive>)newBinaryArchiveWithDescriptor:(MTLBinaryArchiveDescriptor *)descriptor
+                                                 error:(NSError **)error {
+    return open_archive(descriptor.url, error);
 }
 @end
 

@@ -19,5 +19,6 @@ endfunction()
 
 lily_add_objective_c(${PROJECT_SOURCE_DIR}/src/lily_ext/metal/apple.mm -fobjc-arc)
 lily_add_objective_c(${CMAKE_CURRENT_LIST_DIR}/metal.mm -fobjc-arc)
+lily_add_objective_c(${CMAKE_CURRENT_LIST_DIR}/pipelines.mm -fobjc-arc)
 lily_add_objective_c(${CMAKE_CURRENT_LIST_DIR}/foundation.mm)
 target_sources(lily_core PRIVATE ${CMAKE_CURRENT_LIST_DIR}/runtime.cpp)

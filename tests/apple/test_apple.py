@@ -1,82 +1,87 @@
-"""The driver for Apple's Metal runs on Linux, over a stand-in for Metal that runs the same kernels on the executor.
-
-The extension is built once more, with apple.mm and the stand-in in it (LILY_APPLE_STANDIN), into build/apple.
-"""
+"""The driver for Apple's Metal runs on Linux, over a stand-in for Metal that runs the same kernels on the executor."""
 
 from __future__ import annotations
 
-import os
-import platform
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from apple.standin import HERE, python
 
 from lily import metal
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-BUILD = ROOT / "build" / "apple"
+MLP = ("norm", "matmul", "mlp")  # the texts that the sublayer of words.py needs
 
 
-@pytest.fixture(scope="module")
-def package() -> Path:
-    """A folder for PYTHONPATH with a lily whose device "metal" is the stand-in."""
-    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        pytest.skip("the stand-in for Metal runs on x86-64 Linux only")
-    for tool in ("cmake", "ninja", "clang++-22"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"the stand-in for Metal needs {tool}, which is not on the PATH")
-    nanobind = run(sys.executable, "-m", "nanobind", "--cmake_dir").strip()
-    options = ["-DLILY_APPLE_STANDIN=ON", f"-Dnanobind_DIR={nanobind}", f"-DPython_EXECUTABLE={sys.executable}"]
-    run("cmake", "-G", "Ninja", "-S", str(ROOT), "-B", str(BUILD), *options)
-    run("cmake", "--build", str(BUILD))
-    made = BUILD / "python"
-    shutil.rmtree(made, ignore_errors=True)
-    shutil.copytree(ROOT / "python" / "lily", made / "lily", ignore=shutil.ignore_patterns("__pycache__", "_ext*.so"))
-    shutil.copytree(ROOT / "metal", made / "lily" / "_metal", ignore=shutil.ignore_patterns("__pycache__"))
-    run("cmake", "--install", str(BUILD), "--prefix", str(made))
-    return made
+def words(package: Path, *kernels: Path, **environment: str) -> list[str]:
+    return python(package, HERE / "words.py", *kernels, **environment).split()
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the stand-in takes for a .metallib."""
-    tools = metal.load_toolchain()
-    try:
-        tools.find_clang()
-    except tools.MslError as error:
-        pytest.skip(f"no compiler for the Metal kernels: {error}")
-    made = metal.kernels("host")
-    path = tmp_path_factory.mktemp("library") / "lily.metallib"
-    path.write_text("\n".join(map(str, [made.executor, *made.modules])) + "\n", encoding="utf-8")
-    return path
+@pytest.fixture
+def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, ...]:
+    """What is loaded where lily was built without a compiler for Metal: texts, and the archive for their code. The
+    compiler of the stand-in keeps its own cache."""
+    compiler = f"env XDG_CACHE_HOME={metal.cache_folder().parents[1]} {sys.executable} {HERE / 'compiler.py'}"
+    monkeypatch.setenv("LILY_STANDIN_COMPILER", compiler)
+    with monkeypatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        *texts, archive = metal.apple_kernels()
+    assert [text.name for text in texts] == [source.name for source in metal.sources()]
+    assert archive.parent == texts[0].parent
+    return (*(text for text in texts if text.stem in MLP), archive)
 
 
-def run(*command: str, **environment: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def words(package: Path, library: Path, **environment: str) -> list[str]:
-    return run(sys.executable, str(HERE / "words.py"), str(library), PYTHONPATH=str(package), **environment).split()
-
-
-def test_a_word_gives_the_bits_of_the_host_driver(package: Path, library: Path) -> None:
-    apple, host = words(package, library)
+def test_a_word_gives_the_bits_of_the_host_driver(package: Path) -> None:
+    apple, host = words(package)
     assert apple == host
 
 
-def test_a_missing_barrier_shows(package: Path, library: Path) -> None:
+def test_a_missing_barrier_shows(package: Path) -> None:
     """The stand-in runs what no barrier orders last to first: without barriers the same word goes wrong."""
-    apple, host = words(package, library, LILY_STANDIN_NO_BARRIERS="1")
+    apple, host = words(package, LILY_STANDIN_NO_BARRIERS="1")
     assert apple != host
 
 
-def test_a_kernel_that_is_not_there_is_named(package: Path, library: Path, tmp_path: Path) -> None:
+def test_texts_are_compiled_once_and_archived(package: Path, texts: tuple[Path, ...]) -> None:
+    archive = texts[-1]
+    apple, host = words(package, *texts)
+    assert apple == host
+    first = archive.stat()
+    assert {"norm", "matmul_64_bf16"} & {line.split()[0] for line in archive.read_text().splitlines()}
+    assert words(package, *texts) == [apple, host]
+    assert (archive.stat().st_ino, archive.stat().st_mtime_ns) == (first.st_ino, first.st_mtime_ns)
+    archive.write_text("of another system\n", encoding="utf-8")
+    assert words(package, *texts) == [apple, host]
+    assert archive.stat().st_size == first.st_size
+    assert [path.name for path in archive.parent.glob("*binarchive*")] == [archive.name]
+
+
+def test_an_archive_that_cannot_be_written_is_an_error(package: Path, texts: tuple[Path, ...], tmp_path: Path) -> None:
+    script = f"""
+import numpy as np, pytest
+from lily import _ext, errors
+probe = _ext.Probe("metal", kernels={[*map(str, texts[:-1]), str(tmp_path / "none" / "lily.binarchive")]!r})
+with pytest.raises(errors.DeviceError, match="cannot keep compiled kernels in .*none/lily.binarchive: .*written"):
+    probe.norm(np.zeros((1, 64), np.uint16), np.ones(64, np.float32), 1e-6)
+"""
+    python(package, "-c", script)
+
+
+@pytest.mark.usefixtures("texts")
+def test_a_text_that_does_not_compile_is_an_error(package: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.metal"
+    wrong.write_text("kernel void f(float *a [[buffer(0)]]) {}\n", encoding="utf-8")
+    script = f"""
+import pytest
+from lily import _ext, errors
+with pytest.raises(errors.DeviceError, match="Metal cannot load the kernels of .*wrong.metal: the compiler"):
+    _ext.Probe("metal", kernels=[{str(wrong)!r}])
+"""
+    python(package, "-c", script)
+
+
+def test_a_kernel_that_is_not_there_is_named(package: Path, tmp_path: Path) -> None:
+    library = package / "lily" / "_metal" / "lily.metallib"
     empty = tmp_path / "empty.metallib"
     empty.write_text(library.read_text(encoding="utf-8").splitlines()[0] + "\n", encoding="utf-8")
     script = f"""
@@ -86,4 +91,4 @@ probe = _ext.Probe("metal", kernels=[{str(empty)!r}])
 with pytest.raises(errors.DeviceError, match="no kernel norm among those of metal"):
     probe.norm(np.zeros((1, 64), np.uint16), np.ones(64, np.float32), 1e-6)
 """
-    run(sys.executable, "-c", script, PYTHONPATH=str(package))
+    python(package, "-c", script)

@@ -1,5 +1,7 @@
 """Runs a sublayer on the devices "metal", here the stand-in, and "metal:host", and prints a digest of each result. For
 test_apple.py, which starts it in a process of its own, over an extension that has the stand-in in it.
+
+    words.py [KERNELS...]       what the device "metal" loads instead of its own library
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ def draw(*shape: int) -> npt.NDArray[np.uint16]:
     return (RANDOM.standard_normal(shape).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
 
 
-def main(library: str) -> None:
+def main(*kernels: str) -> None:
     """Prints the digest of an mlp, whose kernels follow on each other, on both devices."""
     shape = {"hidden": 128, "width": 192, "eps": 1e-6}
     weights = {
@@ -31,11 +33,13 @@ def main(library: str) -> None:
         "down": {"packing": "bf16", "codes": draw(128, 192)},
     }
     x = draw(33, 128)
-    for arguments in ({"device": "metal", "kernels": [library]}, parse_device("metal:host")):
-        probe = _ext.Probe(**arguments, threads=1)
-        result = probe.mlp(shape, weights, x)
+    for name in ("metal", "metal:host"):
+        arguments = parse_device(name)
+        if name == "metal" and kernels:
+            arguments["kernels"] = list(kernels)
+        result = _ext.Probe(**arguments, threads=1).mlp(shape, weights, x)
         print(hashlib.sha256(result.tobytes()).hexdigest())
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

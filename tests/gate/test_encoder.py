@@ -73,7 +73,8 @@ def test_full_shape(tmp_path: Path, packing: str) -> None:
     encoder = _ext.Encoder(weights, config, device="cpu", max_rows=4096)
     reference = load_encoder(tmp_path)
     deep = dataclasses.replace(reference, layers=reference.layers * (full.layers // 2))
-    check_parity(deep, encoder, draw_ids(31, full.vocab), (24, 7))
+    lengths = (12, 7, 9, 3, 11, 5, 8, 6)  # the noise of two scores would be a matter of luck
+    check_parity(deep, encoder, draw_ids(sum(lengths), full.vocab), lengths)
 
 
 def test_a_causal_mask_would_show(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@
 #include "backend_cpu.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "../contract.h"
@@ -323,27 +322,7 @@ std::vector<std::string> instruction_sets() {
 }
 
 std::unique_ptr<Backend> make_backend(const std::string &isa, int threads) {
-    if (threads < 0 || threads > kMaxThreads) {
-        throw Error(ErrorKind::invalid_input, "threads is " + std::to_string(threads) + ", expected 1 to " +
-                                                  std::to_string(kMaxThreads) + ", or 0 for one a usable processor");
-    }
-    const char *environment = std::getenv("LILY_ISA");
-    const bool from_environment = isa.empty() && environment != nullptr;
-    const std::string wanted = from_environment ? environment : isa;
-    const Kernels *kernels = find_kernels(wanted.c_str());
-    if (kernels == nullptr) {
-        std::string known;
-        for (const std::string &name : instruction_sets()) {
-            known += (known.empty() ? "" : ", ") + name;
-        }
-        throw Error(ErrorKind::device,
-                    known.empty() ? "this processor has none of the instruction sets that lily has kernels for "
-                                    "(AVX2 with FMA on x86-64, NEON on arm64)"
-                                  : "the instruction set '" + wanted + "'" +
-                                        (from_environment ? " of LILY_ISA in the environment" : "") +
-                                        " is not available here, expected one of: " + known);
-    }
-    return std::make_unique<CpuBackend>(*kernels, threads == 0 ? usable_cpus() : threads);
+    return std::make_unique<CpuBackend>(choose_kernels(isa.c_str()), count_threads(threads));
 }
 
 } // namespace lily::cpu

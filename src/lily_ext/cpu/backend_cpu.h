@@ -7,6 +7,7 @@
 
 #include "../backend.h"
 #include "machine.h" // usable_cpus
+#include "peak.h"
 
 namespace lily::cpu {
 

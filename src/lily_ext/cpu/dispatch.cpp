@@ -1,7 +1,9 @@
 // Chooses the kernels: the best instruction set that this build has, this processor offers and this system saves.
 
-#include <cstring>
+#include <cstdlib>
+#include <string>
 
+#include "../error.h"
 #include "kernels.h"
 
 namespace lily::cpu {
@@ -77,14 +79,24 @@ const Kernels *const *available_kernels(int *count) {
     return available().sets;
 }
 
-const Kernels *find_kernels(const char *isa) {
+const Kernels &choose_kernels(const char *isa) {
+    const char *environment = std::getenv("LILY_ISA");
+    const bool from_environment = *isa == '\0' && environment != nullptr;
+    const std::string wanted = from_environment ? environment : isa;
+    std::string known;
     for (int i = 0; i < available().count; ++i) {
-        const Kernels *set = available().sets[i];
-        if (*isa == '\0' || std::strcmp(set->isa, isa) == 0) {
+        const Kernels &set = *available().sets[i];
+        if (wanted.empty() || wanted == set.isa) {
             return set;
         }
+        known += (known.empty() ? "" : ", ") + std::string(set.isa);
     }
-    return nullptr;
+    throw Error(ErrorKind::device, known.empty()
+                                       ? "this processor has none of the instruction sets that lily has kernels for "
+                                         "(AVX2 with FMA on x86-64, NEON on arm64)"
+                                       : "the instruction set '" + wanted + "'" +
+                                             (from_environment ? " of LILY_ISA in the environment" : "") +
+                                             " is not available here, expected one of: " + known);
 }
 
 } // namespace lily::cpu

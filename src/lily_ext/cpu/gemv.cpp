@@ -69,18 +69,19 @@ template <Packing packing> LILY_INLINE F multiply(Words w, const Unit *inputs, c
     return dot;
 }
 
-// Into the second-level cache only: it has room for more outstanding reads than the first, which alone would limit a
-// thread to half the speed of memory.
-LILY_INLINE void prefetch(const std::uint8_t *p) { __builtin_prefetch(p, 0, 2); }
+constexpr std::int64_t kAhead = 8192; // bytes between the codes in use and those asked for
+
+// Not to stay in any cache: they are used once, and what they would push out is used again.
+LILY_INLINE void prefetch(const std::uint8_t *p) { __builtin_prefetch(p, 0, 0); }
 
 // Several rows at once, from `first` on, share the inputs and hide each other's latency.
+// `ahead`: the rows to ask for meanwhile, as many.
 template <Packing packing, int count>
-static void dot_few(const Rows &rows, const Rows &later, std::int64_t first, const RowActivations &x, F *out) {
+static void dot_few(const Rows &rows, const Rows &ahead, std::int64_t first, const RowActivations &x, F *out) {
     constexpr int units = word_units(packing);
     const std::int64_t groups = rows.cols / kGroup, stride = row_bytes(packing, rows.cols);
     const std::int64_t words = groups * group_words(packing), vectors = words / kLanes;
     const std::uint8_t *codes[count], *scales[count];
-    const std::ptrdiff_t ahead = later.codes - rows.codes;
     F sums[count];
     for (int r = 0; r < count; ++r) {
         codes[r] = rows.codes + (first + r) * stride;
@@ -94,7 +95,7 @@ static void dot_few(const Rows &rows, const Rows &later, std::int64_t first, con
 #pragma GCC unroll 4
         for (int r = 0; r < count; ++r) {
             const std::uint8_t *p = codes[r] + v * kLanes * 4;
-            prefetch(p + ahead);
+            prefetch(ahead.codes + r * stride + v * kLanes * 4);
             sums[r] = multiply<packing>(stream_words(p), inputs, scales[r], v, true, sums[r]);
         }
     }
@@ -111,8 +112,8 @@ static void dot_few(const Rows &rows, const Rows &later, std::int64_t first, con
     for (int r = 0; r < count; ++r) {
         if constexpr (packing != Packing::bf16) {
             const std::int64_t at = (first + r) * groups * 2;
-            prefetch(later.scales + at);
-            prefetch(later.biases + at);
+            prefetch(ahead.scales + r * groups * 2);
+            prefetch(ahead.biases + r * groups * 2);
             std::int64_t g = 0;
             for (; g + kLanes <= groups; g += kLanes)
                 sums[r] = fma(load_bf16(rows.biases + at + g * 2), load(x.sums + g), sums[r]);
@@ -123,13 +124,26 @@ static void dot_few(const Rows &rows, const Rows &later, std::int64_t first, con
     }
 }
 
+static Rows moved(const Rows &rows, Packing packing, std::int64_t by) {
+    Rows to{rows.codes + by * row_bytes(packing, rows.cols), nullptr, nullptr, rows.cols};
+    if (packing != Packing::bf16) {
+        to.scales = rows.scales + by * (rows.cols / kGroup) * 2;
+        to.biases = rows.biases + by * (rows.cols / kGroup) * 2;
+    }
+    return to;
+}
+
 template <Packing packing>
 static void dot_many(const Rows &rows, const Rows &later, int count, const RowActivations &x, F *out) {
+    const std::int64_t stride = row_bytes(packing, rows.cols), lead = (kAhead + stride - 1) / stride;
+    const auto ahead = [&](int r) {
+        return r + lead < count ? moved(rows, packing, r + lead) : moved(later, packing, r + lead - count);
+    };
     int r = 0;
     for (; r + 4 <= count; r += 4)
-        dot_few<packing, 4>(rows, later, r, x, out + r);
+        dot_few<packing, 4>(rows, ahead(r), r, x, out + r);
     for (; r < count; ++r)
-        dot_few<packing, 1>(rows, later, r, x, out + r);
+        dot_few<packing, 1>(rows, ahead(r), r, x, out + r);
 }
 
 void dot_rows(Packing packing, const Rows &rows, const Rows &later, int count, const RowActivations &x, F *out) {

@@ -31,8 +31,16 @@ LILY_INLINE Rows rows_of(const Linear &w, std::int64_t expert, std::int64_t firs
     return rows;
 }
 
-// The dot products of the first `count` rows with x, still spread over the lanes: out[r] sums to the product. `later` are
-// rows that the thread will want next; memory is asked for them at the pace at which these are used. A guess will do.
+// Blocks of rows are claimed one after the other by whichever thread is free, but each thread should walk on through memory:
+// where one reads ahead of a block that another has claimed, a fifth of the bandwidth is wasted. Of `items` blocks, the one
+// for claim number `claim` if all threads keep pace: each gets a stretch of its own, and after block b it gets b + 1.
+LILY_INLINE std::int64_t block_of_claim(std::int64_t claim, std::int64_t items, std::int64_t threads) {
+    const std::int64_t stretch = claim % threads, longer = items % threads;
+    return stretch * (items / threads) + (stretch < longer ? stretch : longer) + claim / threads;
+}
+
+// The dot products of the first `count` rows with x, still spread over the lanes: out[r] sums to the product. Memory is
+// asked for rows some way ahead; behind these, for `later`, the rows that the thread will want next. A guess will do.
 void dot_rows(Packing packing, const Rows &rows, const Rows &later, int count, const RowActivations &x, F *out);
 
 } // namespace lily::cpu::LILY_ISA

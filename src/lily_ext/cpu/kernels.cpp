@@ -11,6 +11,7 @@
 #include "mlp.h"
 #include "moe.h"
 #include "norm.h"
+#include "peak_loops.h"
 
 #define LILY_NAME(isa) LILY_TEXT(isa)
 #define LILY_TEXT(isa) #isa
@@ -59,7 +60,8 @@ static void matmul_alone(Context &context, const std::uint16_t *x, const Linear 
 }
 
 extern const Kernels kernels;
-const Kernels kernels = {LILY_NAME(LILY_ISA), scratch_bytes, embed,    attention, gated_delta, moe, head,
-                         bidirectional,       mlp,           classify, norm,      matmul_alone};
+const Kernels kernels = {
+    LILY_NAME(LILY_ISA), scratch_bytes, embed,    attention, gated_delta,  moe,       head,
+    bidirectional,       mlp,           classify, norm,      matmul_alone, read_ones, multiply_ones};
 
 } // namespace lily::cpu::LILY_ISA

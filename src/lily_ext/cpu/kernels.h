@@ -94,6 +94,8 @@ struct Context {
     bool byte_inputs; // of Limits
 };
 
+enum class Numbers { f32, bf16, bytes };
+
 struct Kernels {
     const char *isa;
     // Bytes of scratch the largest call within the limits needs.
@@ -112,11 +114,14 @@ struct Kernels {
     // y[rows, w.rows] f32 = x[rows, w.cols] bf16 . w[expert]^T
     void (*matmul)(Context &context, const std::uint16_t *x, const Linear &w, std::int64_t expert, std::int64_t rows,
                    float *y);
+    // The sum of ones that were read, of products of ones (0 where the set has no instruction for such sums of products).
+    double (*read_ones)(const float *from, std::int64_t count);
+    double (*multiply_ones)(Numbers numbers, std::int64_t rounds);
 };
 
-// The sets this build has and this machine can run, best first; find_kernels gives the one of that name or null, and the
-// best one for "".
+// The sets this build has and this machine can run, best first; choose_kernels gives the one of that name, or
+// the best one for "" (LILY_ISA in the environment is a choice too). Throws Error(device) when the machine has no such set.
 const Kernels *const *available_kernels(int *count);
-const Kernels *find_kernels(const char *isa);
+const Kernels &choose_kernels(const char *isa);
 
 } // namespace lily::cpu

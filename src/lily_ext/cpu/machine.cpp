@@ -11,6 +11,9 @@
 #include <string>
 #include <thread>
 
+#include "../backend.h"
+#include "../error.h"
+
 #if defined(__linux__)
 #include <sched.h>
 #elif defined(__APPLE__)
@@ -165,5 +168,13 @@ std::int64_t available_memory() {
 }
 
 #endif
+
+int count_threads(int threads) {
+    if (threads < 0 || threads > kMaxThreads) {
+        throw Error(ErrorKind::invalid_input, "threads is " + std::to_string(threads) + ", expected 1 to " +
+                                                  std::to_string(kMaxThreads) + ", or 0 for one a usable processor");
+    }
+    return threads == 0 ? usable_cpus() : threads;
+}
 
 } // namespace lily::cpu

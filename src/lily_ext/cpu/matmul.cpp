@@ -11,7 +11,6 @@ namespace lily::cpu::LILY_ISA {
 constexpr int kMaxJobs = 8;
 constexpr int kMaxBlock = 64;            // output rows of an item of the one-row path
 constexpr std::int64_t kLeastPiece = 64; // rows of a piece, so that it pays for its tiles
-constexpr std::int64_t kAhead = 8192;    // bytes between the codes in use and those asked for
 
 static std::int64_t panels_of(const Linear &w) { return (w.rows + kPanel - 1) / kPanel; }
 
@@ -106,18 +105,17 @@ static void run_many(Context &context, Group &group) {
     context.pool->run(items, run_panel, &group);
 }
 
-static void run_rows(void *context, std::int64_t item, int) {
+static void run_rows(void *context, std::int64_t claim, int) {
     const Group &group = *static_cast<const Group *>(context);
+    std::int64_t item = block_of_claim(claim, group.ends[group.count - 1], group.threads);
     const Job &job = job_of(group, item);
     const std::int64_t first = item * group.block, left = job.w->rows - first;
     const int count = static_cast<int>(left < group.block ? left : group.block);
-    const std::int64_t stride = row_bytes(group.packing, group.cols);
     F dots[kMaxBlock + 3]; // sum4 reads past a last block that is not a multiple of 4, and its results are ignored
     for (int r = count; r % 4 != 0; ++r)
         dots[r] = zero();
-    const std::int64_t ahead = first + (kAhead + stride - 1) / stride;
-    dot_rows(group.packing, rows_of(*job.w, job.expert, first), rows_of(*job.w, job.expert, ahead), count, group.one,
-             dots);
+    const Rows rows = rows_of(*job.w, job.expert, first), later = rows_of(*job.w, job.expert, first + count);
+    dot_rows(group.packing, rows, later, count, group.one, dots);
     for (int r = 0; r < count; r += 4) {
         float sums[4];
         sum4(dots + r, sums);

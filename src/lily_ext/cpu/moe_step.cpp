@@ -9,7 +9,7 @@
 
 namespace lily::cpu::LILY_ISA {
 
-constexpr int kMaxBlock = 32; // output rows of an item
+constexpr int kMaxBlock = 128; // output rows of an item
 
 struct Layout {
     std::size_t normed, logits, shared_logit, ids, weights, h;
@@ -84,8 +84,9 @@ static Block block_at(const Step &step, std::int64_t item) {
 static Rows gate_rows(const Block &block) { return rows_of(*block.gate, block.expert, block.first); }
 
 // h = silu(gate) * up.
-static void first_pass(void *context, std::int64_t item, int) {
+static void first_pass(void *context, std::int64_t claim, int) {
     const Step &step = *static_cast<const Step *>(context);
+    const std::int64_t item = block_of_claim(claim, step.items, step.threads);
     const Block block = block_at(step, item);
     const std::int64_t left = block.gate->rows - block.first;
     const int count = static_cast<int>(left < step.block ? left : step.block);
@@ -93,8 +94,7 @@ static void first_pass(void *context, std::int64_t item, int) {
     for (int r = count; r % 4 != 0; ++r)
         gates[r] = ups[r] = zero();
     const Rows up = rows_of(*block.up, block.expert, block.first);
-    // Behind it, the item that this thread will probably get next, if all threads keep pace.
-    const Rows next = item + step.threads < step.items ? gate_rows(block_at(step, item + step.threads)) : up;
+    const Rows next = item + 1 < step.items ? gate_rows(block_at(step, item + 1)) : up;
     dot_rows(block.gate->packing, gate_rows(block), up, count, *block.x, gates);
     dot_rows(block.up->packing, up, next, count, *block.x, ups);
     float g[kMaxBlock + kLanes], u[kMaxBlock + kLanes];
@@ -115,8 +115,9 @@ static Rows down_rows(const Step &step, std::int64_t slot, std::int64_t first) {
 }
 
 // One block of the residual stream: every expert's down, weighted, in slot order, the shared expert last.
-static void second_pass(void *context, std::int64_t item, int) {
+static void second_pass(void *context, std::int64_t claim, int) {
     const Step &step = *static_cast<const Step *>(context);
+    const std::int64_t item = block_of_claim(claim, step.items, step.threads);
     const MoeArgs &args = *step.args;
     const std::int64_t top_k = args.shape.top_k, first = item * step.block, left = args.shape.hidden - first;
     const int count = static_cast<int>(left < step.block ? left : step.block);
@@ -126,8 +127,7 @@ static void second_pass(void *context, std::int64_t item, int) {
     for (std::int64_t slot = 0; slot <= top_k; ++slot) {
         const Packing packing = slot < top_k ? args.down.packing : args.shared_down.packing;
         const Rows rows = down_rows(step, slot, first);
-        const Rows later =
-            slot < top_k ? down_rows(step, slot + 1, first) : down_rows(step, 0, first + step.threads * step.block);
+        const Rows later = slot < top_k ? down_rows(step, slot + 1, first) : down_rows(step, 0, first + step.block);
         dot_rows(packing, rows, later, count, h_units_of(step, slot, rows.cols), dots);
         const F weight = set1(step.weights[slot]);
         for (int r = 0; r < count; ++r)
@@ -180,7 +180,8 @@ void moe_step(Context &context, const MoeArgs &args) {
     arrange_one(args.shared_down.packing, h_of(step, shape.top_k), shape.shared_width,
                 h_units_of(step, shape.top_k, shape.shared_width));
     step.block = block_rows(shape.hidden, step.threads);
-    context.pool->run((shape.hidden + step.block - 1) / step.block, second_pass, &step);
+    step.items = (shape.hidden + step.block - 1) / step.block;
+    context.pool->run(step.items, second_pass, &step);
 }
 
 std::size_t moe_step_scratch(const MoeShape &shape) {

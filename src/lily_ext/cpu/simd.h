@@ -575,10 +575,8 @@ LILY_INLINE void order8(const std::uint16_t *x, std::uint32_t *units) { order16(
 
 #endif
 
-// Words pinned to a register: a compiler would rather read them again for every shift, and a vector that straddles two
-// cache lines, as unaligned ones do, costs two reads each time.
-LILY_INLINE Words stream_words(const void *p) {
-    Words v = load_words(p);
+// Keeps a vector in a register, as it is at this point.
+template <typename V> LILY_INLINE V pinned(V v) {
 #if defined(LILY_ISA_neon)
     asm("" : "+w"(v));
 #elif defined(LILY_ISA_avx2)
@@ -588,5 +586,9 @@ LILY_INLINE Words stream_words(const void *p) {
 #endif
     return v;
 }
+
+// Words in a register: a compiler would rather read them again for every shift, and a vector that straddles two cache
+// lines, as unaligned ones do, costs two reads each time.
+LILY_INLINE Words stream_words(const void *p) { return pinned(load_words(p)); }
 
 } // namespace lily::cpu::LILY_ISA

@@ -1,11 +1,16 @@
 // Apple's Metal as a driver of device.h: each function is the few calls of Metal that it names, and nothing is decided
 // here. Compiled with ARC. Failures of a command buffer become Error(device) with Metal's own words.
+//
+// Kernels come as a library, compiled when lily was built, or as texts. Metal compiles a text when the device is opened,
+// and a kernel of it to code of the GPU when its pipeline is made; that code is kept in an archive, a file, so that the
+// next process finds it there.
 
 #import <Foundation/Foundation.h>
 #import <Metal/Metal.h>
 
-#include <algorithm>
+#include <cstdio>
 #include <cstring>
+#include <optional>
 
 #include <unistd.h>
 
@@ -16,6 +21,8 @@ namespace lily::metal {
 
 namespace {
 
+constexpr const char *kArchiveSuffix = ".binarchive";
+
 [[noreturn]] void fail(const std::string &what, NSError *error) {
     throw Error(ErrorKind::device,
                 what + (error == nil ? std::string() : ": " + std::string(error.localizedDescription.UTF8String)));
@@ -23,18 +30,22 @@ namespace {
 
 NSString *text_of(const std::string &text) { return [NSString stringWithUTF8String:text.c_str()]; }
 
+NSURL *url_of(const std::string &path) { return [NSURL fileURLWithPath:text_of(path)]; }
+
 MTLSize size_of(Size size) { return MTLSizeMake(size.x, size.y, size.z); }
 
-// Keeps the memory of buffers wired while the queue lives. Before macOS 15 there is no such thing, and Metal makes
-// buffers resident for each command buffer.
+// Keeps the memory of buffers wired while the queue lives. Before macOS 15 there is no such thing, and Metal makes the
+// buffers that were set resident for each command buffer, which needs no call.
 class Residency {
   public:
     Residency(id<MTLDevice> device, id<MTLCommandQueue> queue) {
         if (@available(macOS 15.0, *)) {
-            set_ = [device newResidencySetWithDescriptor:[MTLResidencySetDescriptor new] error:nil];
-            if (set_ != nil) {
-                [queue addResidencySet:set_];
+            NSError *error = nil;
+            set_ = [device newResidencySetWithDescriptor:[MTLResidencySetDescriptor new] error:&error];
+            if (set_ == nil) {
+                fail("Metal gave no residency set", error);
             }
+            [queue addResidencySet:set_];
         }
     }
     void add(id<MTLBuffer> buffer) {
@@ -81,6 +92,60 @@ const AppleBuffer &of_apple(const DeviceBuffer &buffer) {
 struct ApplePipeline final : public Pipeline {
     explicit ApplePipeline(id<MTLComputePipelineState> made) : state(made) {}
     id<MTLComputePipelineState> state;
+};
+
+// The code of kernels that came as text, in memory and in a file.
+class Archive {
+  public:
+    Archive(id<MTLDevice> device, const std::string &path) : device_(device), path_(path) {
+        MTLBinaryArchiveDescriptor *descriptor = [MTLBinaryArchiveDescriptor new];
+        descriptor.url = url_of(path);
+        archive_ = [device newBinaryArchiveWithDescriptor:descriptor error:nil];
+        if (archive_ == nil) { // there is no such file yet, or another system wrote it: begin a new one
+            NSError *error = nil;
+            descriptor.url = nil;
+            archive_ = [device newBinaryArchiveWithDescriptor:descriptor error:&error];
+            require(archive_ != nil, error);
+        }
+    }
+
+    // nil, with the reason, if Metal cannot make one.
+    id<MTLComputePipelineState> pipeline(id<MTLFunction> function, NSError **error) {
+        MTLComputePipelineDescriptor *wanted = [MTLComputePipelineDescriptor new];
+        wanted.computeFunction = function;
+        wanted.binaryArchives = [NSArray arrayWithObject:archive_];
+        id<MTLComputePipelineState> made = state(wanted, MTLPipelineOptionFailOnBinaryArchiveMiss, nil);
+        if (made == nil && (made = state(wanted, MTLPipelineOptionNone, error)) != nil) {
+            add(wanted);
+        }
+        return made;
+    }
+
+  private:
+    id<MTLComputePipelineState> state(MTLComputePipelineDescriptor *wanted, MTLPipelineOption option, NSError **error) {
+        return [device_ newComputePipelineStateWithDescriptor:wanted options:option reflection:nil error:error];
+    }
+
+    // The file is replaced in one step, because another process may read it. Of two that write it, the last one wins, and
+    // what is then missing is added by the next process that needs it.
+    void add(MTLComputePipelineDescriptor *made) {
+        NSError *error = nil;
+        const std::string whole = path_ + "." + std::to_string(getpid());
+        require([archive_ addComputePipelineFunctionsWithDescriptor:made error:&error] &&
+                    [archive_ serializeToURL:url_of(whole) error:&error] &&
+                    std::rename(whole.c_str(), path_.c_str()) == 0,
+                error);
+    }
+
+    void require(bool done, NSError *error) const {
+        if (!done) {
+            fail("Metal cannot keep compiled kernels in " + path_, error);
+        }
+    }
+
+    id<MTLDevice> device_;
+    std::string path_;
+    id<MTLBinaryArchive> archive_;
 };
 
 class AppleCommands final : public CommandBuffer {
@@ -163,7 +228,11 @@ class AppleDevice final : public Device {
             queue_ = [device_ newCommandQueue];
             residency_ = std::make_shared<Residency>(device_, queue_);
             for (const std::string &path : kernels) {
-                libraries_.push_back(library(path));
+                if (path.ends_with(kArchiveSuffix)) {
+                    archive_.emplace(device_, path);
+                } else {
+                    libraries_.push_back(library(path));
+                }
             }
         }
     }
@@ -223,7 +292,9 @@ class AppleDevice final : public Device {
                 if (function == nil) {
                     continue;
                 }
-                id<MTLComputePipelineState> made = [device_ newComputePipelineStateWithFunction:function error:&error];
+                id<MTLComputePipelineState> made =
+                    archive_ ? archive_->pipeline(function, &error)
+                             : [device_ newComputePipelineStateWithFunction:function error:&error];
                 if (made == nil) {
                     fail("Metal cannot make a pipeline of the kernel " + kernel, error);
                 }
@@ -241,12 +312,13 @@ class AppleDevice final : public Device {
         NSError *error = nil;
         id<MTLLibrary> made = nil;
         if (path.ends_with(".metallib")) {
-            made = [device_ newLibraryWithURL:[NSURL fileURLWithPath:text_of(path)] error:&error];
+            made = [device_ newLibraryWithURL:url_of(path) error:&error];
         } else {
             NSString *text = [NSString stringWithContentsOfFile:text_of(path)
                                                        encoding:NSUTF8StringEncoding
                                                           error:&error];
-            MTLCompileOptions *options = [MTLCompileOptions new];
+            MTLCompileOptions *options = [MTLCompileOptions new]; // those of cmake/metallib.cmake
+            options.languageVersion = MTLLanguageVersion3_1;
             options.fastMathEnabled = NO; // each operation rounds as written: infinities and NaN are real
             made = text == nil ? nil : [device_ newLibraryWithSource:text options:options error:&error];
         }
@@ -260,6 +332,7 @@ class AppleDevice final : public Device {
     id<MTLCommandQueue> queue_;
     std::shared_ptr<Residency> residency_; // of the buffers too, which may outlive the device
     std::vector<id<MTLLibrary>> libraries_;
+    std::optional<Archive> archive_; // only with texts
 };
 
 } // namespace

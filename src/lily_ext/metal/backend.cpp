@@ -63,12 +63,13 @@ class MetalBackend final : public Backend {
 
     Mapping map(std::span<const std::byte> memory, std::span<const Extent> tensors) override {
         if (std::all_of(tensors.begin(), tensors.end(), reachable)) {
+            require_room(memory.size(), kWeights);
             if (std::unique_ptr<DeviceBuffer> over = device_->buffer_over(memory)) {
                 return {std::move(over), offsets_of(tensors), 0};
             }
         }
         Placement placed = place(tensors);
-        std::unique_ptr<DeviceBuffer> copy = buffer(std::max<std::size_t>(placed.bytes, 1));
+        std::unique_ptr<DeviceBuffer> copy = buffer(std::max<std::size_t>(placed.bytes, 1), kWeights);
         stream_in(*device_, *copy, memory, tensors, placed, threads_);
         return {std::move(copy), std::move(placed.offsets), placed.bytes};
     }
@@ -151,16 +152,23 @@ class MetalBackend final : public Backend {
     }
 
   private:
+    static constexpr const char *kWeights = "the weights of one file: "; // an arena names itself
+
     // Memory within what the GPU can hold without waiting for it.
-    std::unique_ptr<DeviceBuffer> buffer(std::size_t bytes) {
+    void require_room(std::size_t bytes, const std::string &purpose) const {
         const DeviceLimits limits = device_->limits();
         const std::size_t used = device_->allocated();
         if (bytes > limits.buffer_bytes || used + bytes > limits.working_set_bytes) {
             throw Error(ErrorKind::out_of_memory,
-                        megabytes(bytes) + " are needed in one buffer, and " + megabytes(used) + " are in use; " +
-                            device_->name() + " takes buffers of up to " + megabytes(limits.buffer_bytes) + " and " +
-                            megabytes(limits.working_set_bytes) + " in all; lower max_context or close sessions");
+                        purpose + megabytes(bytes) + " are needed in one buffer, and " + megabytes(used) +
+                            " are in use; " + device_->name() + " takes buffers of up to " +
+                            megabytes(limits.buffer_bytes) + " and " + megabytes(limits.working_set_bytes) +
+                            " in all; lower max_context, close sessions and engines, or use device='cpu'");
         }
+    }
+
+    std::unique_ptr<DeviceBuffer> buffer(std::size_t bytes, const std::string &purpose = "") {
+        require_room(bytes, purpose);
         return device_->buffer(bytes);
     }
 

@@ -10,7 +10,8 @@
 
 namespace lily::metal {
 
-// Apple's Metal, on the GPU that the system prefers. kernels: one .metallib, or the texts of the kernels, each complete.
+// Apple's Metal, on the GPU that the system prefers. kernels: one .metallib; or the texts of the kernels, each complete,
+// and the file in which their code is to be kept, .binarchive, which need not be there yet.
 std::unique_ptr<Device> open_apple(const std::vector<std::string> &kernels);
 
 // The executor, on the CPU. kernels: the executor's library, then the modules compiled for it. order:

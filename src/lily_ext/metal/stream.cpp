@@ -179,7 +179,12 @@ void Stream::wait(std::size_t left) {
     while (running_.size() > left) {
         const std::unique_ptr<CommandBuffer> oldest = std::move(running_.front());
         running_.pop_front();
-        oldest->wait();
+        try {
+            oldest->wait();
+        } catch (...) {
+            running_.clear(); // what came after it may have read what it did not write
+            throw;
+        }
     }
 }
 

@@ -99,9 +99,10 @@ class Stream {
     Dispatch kernel(std::string name) { return {*this, std::move(name)}; }
     Dispatch kernel(const std::string &name, Packing packing) { return {*this, kernel_name(name, packing)}; }
 
-    void begin();                // drops what was encoded and never committed
-    void commit();               // runs it after all that was committed before
-    void wait(std::size_t left); // for the oldest, until so many are left; throws the first Error(device)
+    void begin();  // drops what was encoded and never committed
+    void commit(); // runs it after all that was committed before
+    // For the oldest, until so many are left. Throws the first Error(device), and then forgets the newer ones.
+    void wait(std::size_t left);
 
   private:
     friend class Dispatch;

@@ -51,6 +51,11 @@ __attribute__((objc_root_class))
 + (instancetype)stringWithContentsOfFile:(NSString *)path encoding:(NSStringEncoding)encoding error:(NSError **)error;
 @end
 
+@interface NSArray : NSObject
+@property(readonly) id firstObject;
++ (instancetype)arrayWithObject:(id)object;
+@end
+
 @interface NSURL : NSObject
 @property(readonly) NSString *path;
 + (instancetype)fileURLWithPath:(NSString *)path;

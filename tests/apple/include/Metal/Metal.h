@@ -22,6 +22,11 @@ typedef NS_ENUM(NSUInteger, MTLCommandBufferStatus) {
     MTLCommandBufferStatusCompleted,
     MTLCommandBufferStatusError
 };
+typedef NS_ENUM(NSUInteger, MTLLanguageVersion) { MTLLanguageVersion3_1 = (3 << 16) + 1 };
+typedef NS_OPTIONS(NSUInteger, MTLPipelineOption) {
+    MTLPipelineOptionNone = 0,
+    MTLPipelineOptionFailOnBinaryArchiveMiss = 1 << 2
+};
 typedef NS_ENUM(NSInteger, MTLGPUFamily) { MTLGPUFamilyApple10 = 1010 };
 
 @protocol MTLAllocation <NSObject>
@@ -38,6 +43,7 @@ typedef NS_ENUM(NSInteger, MTLGPUFamily) { MTLGPUFamilyApple10 = 1010 };
 
 @interface MTLCompileOptions : NSObject
 @property BOOL fastMathEnabled;
+@property MTLLanguageVersion languageVersion;
 @end
 
 @protocol MTLFunction <NSObject>
@@ -51,6 +57,25 @@ typedef NS_ENUM(NSInteger, MTLGPUFamily) { MTLGPUFamilyApple10 = 1010 };
 
 @protocol MTLComputePipelineState <NSObject>
 @property(readonly) NSUInteger maxTotalThreadsPerThreadgroup;
+@end
+
+@interface MTLComputePipelineReflection : NSObject
+@end
+
+@protocol MTLBinaryArchive;
+
+@interface MTLComputePipelineDescriptor : NSObject
+@property(nonatomic, strong) id<MTLFunction> computeFunction;
+@property(nonatomic, strong) NSArray *binaryArchives;
+@end
+
+@interface MTLBinaryArchiveDescriptor : NSObject
+@property(nonatomic, strong) NSURL *url;
+@end
+
+@protocol MTLBinaryArchive <NSObject>
+- (BOOL)addComputePipelineFunctionsWithDescriptor:(MTLComputePipelineDescriptor *)descriptor error:(NSError **)error;
+- (BOOL)serializeToURL:(NSURL *)url error:(NSError **)error;
 @end
 
 @protocol MTLComputeCommandEncoder <NSObject>
@@ -104,6 +129,11 @@ typedef NS_ENUM(NSInteger, MTLGPUFamily) { MTLGPUFamilyApple10 = 1010 };
 - (id<MTLLibrary>)newLibraryWithURL:(NSURL *)url error:(NSError **)error;
 - (id<MTLLibrary>)newLibraryWithSource:(NSString *)source options:(MTLCompileOptions *)options error:(NSError **)error;
 - (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)function error:(NSError **)error;
+- (id<MTLComputePipelineState>)newComputePipelineStateWithDescriptor:(MTLComputePipelineDescriptor *)descriptor
+                                                             options:(MTLPipelineOption)options
+                                                          reflection:(MTLComputePipelineReflection **)reflection
+                                                               error:(NSError **)error;
+- (id<MTLBinaryArchive>)newBinaryArchiveWithDescriptor:(MTLBinaryArchiveDescriptor *)descriptor error:(NSError **)error;
 @end
 
 extern "C" id<MTLDevice> MTLCreateSystemDefaultDevice(void) NS_RETURNS_RETAINED;
