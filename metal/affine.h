@@ -20,40 +20,45 @@ inline float sigmoid(float value) {
 
 inline float silu(float value) { return value * sigmoid(value); }
 
-// A whole number below 2^23 as a float, without a conversion, which costs a GPU more than other arithmetic: it becomes the
-// last bits of 2^23, and that is taken off again. Exact.
-inline float whole_number(uint code) { return as_type<float>(code | 0x4b000000u) - 8388608.0f; }
+// A code as a float without a conversion, and nearly without arithmetic, which is what one row costs on a GPU: its bits are
+// shifted into the upper ones of the significand of a power of two, kept and completed. So the value is 2^k too large, by
+// offset_of_code; the sum of what that adds follows from x alone (gemv.h), and float32 has room for it: 2^k is 256 at most.
 
-// The sum of x times the codes of one load. Codes are not shifted into place: those of 4 bits at place i of a half word
-// are 16^i too large, and x has been made so much smaller before (gemv.h), which is exact.
-template <uint bits> inline float dot_codes(uint4 codes, thread const float *x) {
-    float low_sum = 0, high_sum = 0;
+// The sum of x times the codes of one load, onto `start`, which takes the offsets off.
+template <uint bits> inline float dot_codes(uint4 codes, thread const float *x, float start) {
+    float low_sum = start, high_sum = 0;
 #pragma clang loop unroll(full)
     for (uint word = 0; word < 4; ++word) {
         const uint code = codes[word];
+        thread const float *from = x + codes_of_load<bits>() / 4 * word;
         if (bits == 16) {
-            low_sum += x[2 * word] * as_type<float>(code << 16);
-            high_sum += x[2 * word + 1] * as_type<float>(code & 0xffff0000u);
-        } else {
-            const uint high = code >> 16;
-            constexpr uint half_codes = 16 / bits;
-            thread const float *from = x + 2 * half_codes * word;
+            low_sum += from[0] * as_type<float>(code << 16);
+            high_sum += from[1] * as_type<float>(code & 0xffff0000u);
+        } else if (bits == 8) {
 #pragma clang loop unroll(full)
-            for (uint i = 0; i < half_codes; ++i) {
-                const uint mask = ((1u << (bits & 15)) - 1) << (bits * i & 15);
-                low_sum += from[i] * whole_number(code & mask);
-                high_sum += from[half_codes + i] * whole_number(high & mask);
+            for (uint i = 0; i < 4; ++i) { // to bits 15 to 22
+                const uint moved = i < 2 ? code << (15 - 8 * i & 15) : code >> (8 * i - 15 & 15);
+                const float value = as_type<float>((moved & 0x7f8000u) | 0x43800000u);
+                if (i % 2 == 0)
+                    low_sum += from[i] * value;
+                else
+                    high_sum += from[i] * value;
+            }
+        } else {
+#pragma clang loop unroll(full)
+            for (uint i = 0; i < 8; i += 2) { // the even one to bits 15 to 18, the odd one to 19 to 22
+                const uint moved = i < 4 ? code << (15 - 4 * i & 15) : code >> (4 * i - 15 & 15);
+                low_sum += from[i] * as_type<float>((moved & 0x078000u) | 0x43800000u);
+                high_sum += from[i + 1] * as_type<float>((moved & 0x780000u) | 0x41800000u);
             }
         }
     }
     return low_sum + high_sum;
 }
 
-// By how much dot_codes wants x at element i of a load smaller.
-template <uint bits> inline float scale_of_place(uint i) {
+// By how much dot_codes takes the code at element i of a load for larger.
+template <uint bits> inline float offset_of_code(uint i) {
     if (bits == 4)
-        return i % 4 == 0 ? 1.0f : i % 4 == 1 ? 0.0625f : i % 4 == 2 ? 0.00390625f : 0.000244140625f;
-    if (bits == 8)
-        return i % 2 == 0 ? 1.0f : 0.00390625f;
-    return 1.0f;
+        return i % 2 == 0 ? 256.0f : 16.0f;
+    return bits == 8 ? 256.0f : 0.0f;
 }

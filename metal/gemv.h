@@ -81,34 +81,38 @@ template <uint bits> inline RowLoads<bits> load_row(thread const Rows &w, uint r
 }
 
 // The lane's share of the block of x from `column` on: element i of load l is column (32 l + lane) codes + i; those
-// beyond the end are zero. sums: of each load, of x as it is.
+// beyond the end are zero. sums: of each load; starts: where dot_codes has to begin.
 template <uint bits> inline void take_columns(threadgroup const bfloat *row, uint cols, uint column, uint lane,
-                                              thread float *x, thread float *sums) {
+                                              thread float *x, thread float *sums, thread float *starts) {
     constexpr uint codes = codes_of_load<bits>();
     threadgroup const bfloat4 *from = (threadgroup const bfloat4 *)row;
 #pragma clang loop unroll(full)
     for (uint l = 0; l < kRowLoads; ++l) {
         const uint first = column + (32 * l + lane) * codes;
-        float sum = 0;
+        float sum = 0, start = 0;
 #pragma clang loop unroll(full)
         for (uint i = 0; i < codes; i += 4) {
             const float4 values = first < cols ? float4(from[(first + i) / 4]) : float4(0.0f);
             sum += values[0] + values[1] + values[2] + values[3];
 #pragma clang loop unroll(full)
-            for (uint k = 0; k < 4; ++k)
-                x[l * codes + i + k] = values[k] * scale_of_place<bits>(i + k);
+            for (uint k = 0; k < 4; ++k) {
+                x[l * codes + i + k] = values[k];
+                start -= values[k] * offset_of_code<bits>(i + k);
+            }
         }
         sums[l] = sum;
+        starts[l] = start;
     }
 }
 
 // What a lane's columns add to the product with a row.
 template <uint bits>
-inline float row_product(thread const RowLoads<bits> &row, thread const float *x, thread const float *sums) {
+inline float row_product(thread const RowLoads<bits> &row, thread const float *x, thread const float *sums,
+                         thread const float *starts) {
     float total = 0;
 #pragma clang loop unroll(full)
     for (uint l = 0; l < kRowLoads; ++l) {
-        const float sum = dot_codes<bits>(row.codes[l], x + l * codes_of_load<bits>());
+        const float sum = dot_codes<bits>(row.codes[l], x + l * codes_of_load<bits>(), starts[l]);
         total += bits == 16 ? sum : float(row.scales[l]) * sum + float(row.biases[l]) * sums[l];
     }
     return total;
@@ -120,16 +124,16 @@ template <uint bits, uint M, uint count> inline float row_products(thread const 
                                                                    threadgroup const bfloat *row, uint cols, uint lane,
                                                                    thread RowLoads<bits> &ahead) {
     constexpr uint block = columns_of_block<bits>();
-    float x[kRowLoads * codes_of_load<bits>()], sums[kRowLoads], total = 0;
+    float x[kRowLoads * codes_of_load<bits>()], sums[kRowLoads], starts[kRowLoads], total = 0;
     for (uint column = 0; column < cols; column += block) {
-        take_columns<bits>(row, cols, column, lane, x, sums);
+        take_columns<bits>(row, cols, column, lane, x, sums, starts);
 #pragma clang loop unroll_count(2)
         for (uint r = 0; r < M * count; ++r) {
             const RowLoads<bits> loaded = ahead;
             const uint next = r + 1 < M * count ? r + 1 : 0, next_column = next == 0 ? column + block : column;
             if (next_column < cols)
                 ahead = load_row<bits>(next < count ? w[0] : w[M - 1], first + next % count, cols, next_column, lane);
-            const float sum = simd_sum(row_product<bits>(loaded, x, sums));
+            const float sum = simd_sum(row_product<bits>(loaded, x, sums, starts));
             total += lane == r ? sum : 0.0f;
         }
     }

@@ -81,19 +81,21 @@ template <uint bits> inline void close_rows(device const uint4 *down, device con
         const size_t base = shared ? 0 : size_t(ids[slot]) * hidden;
         const float weight = weights[slot];
         device const bfloat4 *from = (device const bfloat4 *)(h + size_t(slot) * width + load * codes);
-        float x[codes], sum = 0;
+        float x[codes], sum = 0, start = 0;
 #pragma clang loop unroll(full)
         for (uint i = 0; i < codes; i += 4) {
             const float4 values = float4(from[i / 4]) * weight;
             sum += values[0] + values[1] + values[2] + values[3];
 #pragma clang loop unroll(full)
-            for (uint k = 0; k < 4; ++k)
-                x[i + k] = values[k] * scale_of_place<bits>(i + k);
+            for (uint k = 0; k < 4; ++k) {
+                x[i + k] = values[k];
+                start -= values[k] * offset_of_code<bits>(i + k);
+            }
         }
 #pragma clang loop unroll(full)
         for (uint r = 0; r < kCloseRows; ++r) {
             const size_t at = base + min(first + r, hidden - 1);
-            const float product = dot_codes<bits>(down[at * loads + load], x);
+            const float product = dot_codes<bits>(down[at * loads + load], x, start);
             if (bits == 16) {
                 totals[r] += product;
             } else {
