@@ -41,6 +41,18 @@ LILY_INLINE std::uint16_t to_bf16(float value) {
     return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
+// Keeps a vector in a register, as it is at this point.
+template <typename V> LILY_INLINE V pinned(V v) {
+#if defined(LILY_ISA_neon) || defined(LILY_ISA_neondot)
+    asm("" : "+w"(v));
+#elif defined(LILY_ISA_avx2)
+    asm("" : "+x"(v));
+#else
+    asm("" : "+v"(v));
+#endif
+    return v;
+}
+
 #if defined(LILY_ISA_avx512) || defined(LILY_ISA_avx512bf16)
 
 using F = __m512;
@@ -255,8 +267,12 @@ LILY_INLINE Unit unit8(Words w, int j) {
 // Byte units and their sums: see the end of the file. In 16 bits first, as on AVX2.
 constexpr int kByteInputs8 = 2;
 constexpr int kByteSteps4 = 8;
-LILY_INLINE Words step_bytes4(Words acc, Words w, Words x) { return _mm512_add_epi16(acc, _mm512_maddubs_epi16(w, x)); }
-LILY_INLINE Words step_bytes8(Words acc, Words w, Words x) { return _mm512_add_epi32(acc, _mm512_madd_epi16(w, x)); }
+LILY_INLINE Words step_bytes4(Words acc, Words w, Words x) {
+    return pinned(_mm512_add_epi16(acc, _mm512_maddubs_epi16(w, x)));
+}
+LILY_INLINE Words step_bytes8(Words acc, Words w, Words x) {
+    return pinned(_mm512_add_epi32(acc, _mm512_madd_epi16(w, x)));
+}
 LILY_INLINE Words counts4(Words sums) { return _mm512_madd_epi16(sums, _mm512_set1_epi16(1)); }
 LILY_INLINE Words byte_unit8(Words w, int j) {
     return _mm512_and_si512(_mm512_srli_epi32(w, 8 * j), _mm512_set1_epi32(0x00ff00ff));
@@ -427,8 +443,12 @@ LILY_INLINE Unit unit8(Words w, int j) {
 // which eight can be added up: 8 * 2 * 15 * 127 < 2^15. Codes of 8 bits would pass that at once.
 constexpr int kByteInputs8 = 2;
 constexpr int kByteSteps4 = 8;
-LILY_INLINE Words step_bytes4(Words acc, Words w, Words x) { return _mm256_add_epi16(acc, _mm256_maddubs_epi16(w, x)); }
-LILY_INLINE Words step_bytes8(Words acc, Words w, Words x) { return _mm256_add_epi32(acc, _mm256_madd_epi16(w, x)); }
+LILY_INLINE Words step_bytes4(Words acc, Words w, Words x) {
+    return pinned(_mm256_add_epi16(acc, _mm256_maddubs_epi16(w, x)));
+}
+LILY_INLINE Words step_bytes8(Words acc, Words w, Words x) {
+    return pinned(_mm256_add_epi32(acc, _mm256_madd_epi16(w, x)));
+}
 LILY_INLINE Words counts4(Words sums) { return _mm256_madd_epi16(sums, _mm256_set1_epi16(1)); }
 LILY_INLINE Words start_bytes8(const std::uint32_t *) { return _mm256_setzero_si256(); }
 LILY_INLINE Words no_counts() { return _mm256_setzero_si256(); }
@@ -677,24 +697,13 @@ LILY_INLINE void order8(const std::uint16_t *x, std::uint32_t *units) { order16(
 // every set gives the same. A byte unit is the operand of one such step, codes below and inputs in the same places:
 //   affine4  byte_unit4(w, j), j < 2: codes j, j + 2, j + 4, j + 6 of a word
 //   affine8  byte_unit8(w, j), kByteInputs8 = 4: the four codes of a word; 2: codes j and j + 2, in 16 bits
-// order_bytes4 and order_bytes8 bring kLanes whole numbers from -127 to 127, part so many of a group, into that order. step_bytes4 and step_bytes8
-// add the products of a unit to sums, up to kByteSteps4 of them before counts4 makes them counts of 32 bits; those of
-// 8-bit codes are counts from the start, which is start_bytes8 of the inputs of the group.
+// order_bytes4 and order_bytes8 bring kLanes whole numbers from -127 to 127, part so many of a group, into that order.
+// step_bytes4 and step_bytes8 add the products of a unit to sums, which are pinned where a compiler would otherwise add in
+// another order that takes more registers than there are. counts4 makes counts of 32 bits of the sums of up to kByteSteps4
+// units; those of 8-bit codes are counts all along, and begin with start_bytes8 of the inputs of the group.
 #if !defined(LILY_ISA_neon)
 #define LILY_BYTE_UNITS 1
 #endif
-
-// Keeps a vector in a register, as it is at this point.
-template <typename V> LILY_INLINE V pinned(V v) {
-#if defined(LILY_ISA_neon) || defined(LILY_ISA_neondot)
-    asm("" : "+w"(v));
-#elif defined(LILY_ISA_avx2)
-    asm("" : "+x"(v));
-#else
-    asm("" : "+v"(v));
-#endif
-    return v;
-}
 
 // Words in a register: a compiler would rather read them again for every shift, and a vector that straddles two cache
 // lines, as unaligned ones do, costs two reads each time.
