@@ -8,6 +8,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from kernels import left_out
 
 from lily import Engine, synth
 
@@ -19,6 +20,12 @@ CHUNK = 64
 # A shell starts background commands with Ctrl-C ignored, and their children inherit that; the tests of Ctrl-C need it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if lines := left_out():
+        terminalreporter.section("left out")
+        terminalreporter.write_line(lines)
 
 
 @pytest.fixture(scope="session")

@@ -35,13 +35,17 @@ CPP: Mapping[str, tuple[str, list[str]]] = {
         r"(engine|probe)\.(h|cpp)",
         [*VOCABULARY, *TIMELINE, "decoder.h", "(engine|probe).h", "cpu/backend_cpu.h", "metal/backend_metal.h"],
     ),
+    "witness": (
+        r"witness\.(h|cpp)",
+        [*VOCABULARY, "(probe|witness).h", "metal/(backend_metal|record).h"],
+    ),
     "trace": (
         r"trace\.(h|cpp)",
         [*VOCABULARY, *TIMELINE, "decoder.h", "trace.h", "metal/(backend_metal|record).h"],
     ),
     "bindings": (
         r"(probe_)?bindings\.(h|cpp)",
-        [*VOCABULARY, *TIMELINE, "(bindings|engine|probe|trace|decoder|encoder|viterbi).h"],
+        [*VOCABULARY, *TIMELINE, "(bindings|engine|probe|witness|trace|decoder|encoder|viterbi).h"],
     ),
 }
 INTRINSICS = {"immintrin.h", "arm_neon.h", "x86intrin.h", "arm_bf16.h"}

@@ -1,4 +1,4 @@
-"""Engines and sessions with the controls that the public API does not show: chunk size, instruction set, threads.
+"""Engines and sessions with the controls that the public API does not show: chunk size and threads.
 
 Used by the tests that compare whole runs; the public calls are tested elsewhere.
 """
@@ -12,6 +12,7 @@ import numpy as np
 
 from lily import _ext
 from lily.checkpoint import open_checkpoint
+from lily.device import parse_device
 from reference import Array
 
 RecordProperty = Callable[[str, object], None]
@@ -19,19 +20,24 @@ RecordProperty = Callable[[str, object], None]
 
 @contextlib.contextmanager
 def open_engine(
-    folder: Path, *, chunk: int, isa: str = "", threads: int = 1, max_context: int = 512, byte_inputs: bool = False
+    folder: Path,
+    *,
+    chunk: int,
+    device: str = "cpu",
+    threads: int = 1,
+    max_context: int = 512,
+    byte_inputs: bool = False,
 ) -> Iterator[_ext.Engine]:
     checkpoint = open_checkpoint(folder)
     weights = _ext.Weights(checkpoint.files, checkpoint.tensors)
     engine = _ext.Engine(
         weights,
         checkpoint.config,
-        device="cpu",
-        isa=isa,
         threads=threads,
         max_context=max_context,
         chunk=chunk,
         byte_inputs=byte_inputs,
+        **parse_device(device),
     )
     try:
         yield engine

@@ -46,8 +46,12 @@ _HOST = [
     "-mllvm", "-disable-branch-fold",
 ]  # fmt: skip
 _OPTIMIZE = ["-O3"]
-# Not vectorised, so that the instrumentation sees accesses of 1 to 16 bytes.
-_CHECK = ["-O1", "-fno-vectorize", "-fno-slp-vectorize", "-fsanitize=thread"]
+# Not vectorised, so that the instrumentation sees accesses of 1 to 16 bytes; every read, also one that a write to the
+# same place follows.
+_CHECK = [
+    "-O1", "-fno-vectorize", "-fno-slp-vectorize", "-fsanitize=thread",
+    "-mllvm", "-tsan-instrument-read-before-write",
+]  # fmt: skip
 _CUDA = [
     "--target=nvptx64-nvidia-cuda", "-Xclang", "-target-cpu", "-Xclang", "sm_90",
     "-Xclang", "-target-feature", "-Xclang", "+ptx83",

@@ -24,6 +24,8 @@ class Snapshot:
     @property
     def bytes(self) -> int: ...
 
+    def same_bits(self, other: Snapshot) -> bool: ...
+
 class Session:
     """One timeline of an engine."""
 
@@ -186,6 +188,16 @@ class Probe:
     def classify(self, weights: dict[str, Any], eps: float, x: NDArray[numpy.uint16], starts: NDArray[numpy.int32]) -> tuple[NDArray[numpy.float32], NDArray[numpy.float32]]: ...
 
     def head(self, weights: dict[str, Any], eps: float, x: NDArray[numpy.uint16]) -> tuple[NDArray[numpy.float32], NDArray[numpy.int32]]: ...
+
+class Witness:
+    """A probe on metal:host, and what its dispatches said and did."""
+
+    def __init__(self, kernels: Sequence[str]) -> None: ...
+
+    @property
+    def probe(self) -> Probe: ...
+
+    def take(self) -> list[dict[str, Any]]: ...
 
 def read_peak(isa: str, threads: int, bytes: int, passes: int) -> tuple[float, list[float]]:
     """

@@ -179,7 +179,8 @@ void make_sampler(Sampler *self, double temperature, std::int64_t top_k, double 
 void bind_session(nb::module_ &module) {
     nb::class_<Snapshot>(module, "Snapshot", "A copy of a session, for any session of the same engine.")
         .def_prop_ro("position", &Snapshot::position)
-        .def_prop_ro("bytes", &Snapshot::bytes);
+        .def_prop_ro("bytes", &Snapshot::bytes)
+        .def("same_bits", [](const Snapshot &one, const Snapshot &other) { return one == other; }, "other"_a);
 
     nb::class_<Session>(module, "Session", "One timeline of an engine.")
         .def_prop_ro(

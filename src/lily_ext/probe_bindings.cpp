@@ -1,4 +1,4 @@
-// The parts of the module lily._ext that only tests and reports use: the probe and the trace.
+// The parts of the module lily._ext that only tests and reports use: the probe, the witness and the trace.
 
 #include <memory>
 #include <string>
@@ -19,6 +19,7 @@
 #include "probe.h"
 #include "trace.h"
 #include "weights.h"
+#include "witness.h"
 
 namespace lily {
 
@@ -246,6 +247,23 @@ void bind_probe(nb::module_ &module) {
                 return std::tuple(numpy_of<float>(std::move(logits)), numpy_of<std::int32_t>(std::move(token)));
             },
             "weights"_a, "eps"_a, "x"_a);
+    nb::class_<Witness>(module, "Witness", "A probe on metal:host, and what its dispatches said and did.")
+        .def(nb::init<const std::vector<std::string> &>(), "kernels"_a)
+        .def_prop_ro("probe", &Witness::probe)
+        .def("take", [](Witness &witness) -> nb::typed<nb::list, Dict> {
+            const Testimony testimony = witness.take();
+            nb::list records;
+            for (std::size_t i = 0; i < testimony.said.size(); ++i) {
+                nb::list touched;
+                for (const metal::Touch &one : testimony.seen.at(i)) {
+                    touched.append(std::tuple(one.place, one.bytes, one.read, one.written, one.loaded));
+                }
+                nb::dict record = dict_of(testimony.said[i]);
+                record["touched"] = touched;
+                records.append(record);
+            }
+            return records;
+        });
     module.def(
         "read_peak", &read_peak, "isa"_a, "threads"_a, "bytes"_a, "passes"_a, nb::call_guard<nb::gil_scoped_release>(),
         "What the threads read together: bytes of a pass, `bytes` for each thread, and the seconds of each pass.");

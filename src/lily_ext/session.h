@@ -97,6 +97,7 @@ class Snapshot {
   public:
     std::int64_t position() const { return static_cast<std::int64_t>(tokens_.size()); }
     std::size_t bytes() const;
+    bool operator==(const Snapshot &) const = default; // the same bits, of the same engine
 
   private:
     friend class Session;

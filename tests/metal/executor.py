@@ -54,9 +54,10 @@ class Touched(ctypes.Structure):
 
     unique_read: int
     unique_written: int
+    loaded: int
     read: int
     written: int
-    _fields_ = tuple((name, ctypes.c_uint64) for name in ("unique_read", "unique_written", "read", "written"))
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("unique_read", "unique_written", "loaded", "read", "written"))
 
 
 class KernelError(Exception):
@@ -74,10 +75,20 @@ class Module:
         self._library.msl_get.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
         self._library.msl_dispatch.argtypes = (ctypes.c_void_p, ctypes.POINTER(_Launch))
         self._library.msl_set.argtypes = (ctypes.c_char_p, ctypes.c_long)
+        self._library.msl_count.argtypes = (ctypes.c_void_p,)
+        self._library.msl_at.restype = ctypes.c_void_p
+        self._library.msl_at.argtypes = (ctypes.c_void_p, ctypes.c_int)
+        self._library.msl_info.restype = ctypes.POINTER(ctypes.c_char_p)  # a struct that begins with the name
+        self._library.msl_info.argtypes = (ctypes.c_void_p,)
         self._library.msl_error.restype = ctypes.c_char_p
         self._module = self._library.msl_load(str(built.modules[0]).encode())
         if not self._module:
             raise KernelError(self._error())
+
+    def kernels(self) -> list[str]:
+        """The names of all kernels."""
+        every = range(self._library.msl_count(self._module))
+        return [self._library.msl_info(self._library.msl_at(self._module, i))[0].decode() for i in every]
 
     def set(self, **settings: int) -> None:
         """Settings of the executor: workers, order, stack, ftz, strict."""

@@ -109,7 +109,7 @@ def test_reports_do_not_depend_on_the_order_of_lanes(bugs: Module) -> None:
 def test_bytes_are_counted_by_buffer(bugs: Module) -> None:
     run(bugs, "simd_with_barrier", [floats(), floats()], 32, 32)
     read, written = bugs.touched(0), bugs.touched(1)
-    assert (read.unique_read, read.read, read.unique_written) == (128, 128, 0)
+    assert (read.unique_read, read.loaded, read.read, read.unique_written) == (128, 128, 128, 0)
     assert (written.unique_written, written.written, written.read) == (128, 128, 0)
     count = np.zeros(1, np.uint32)
     run(bugs, "atomic_counter", [count], 64, 32)

@@ -35,25 +35,25 @@ class Zeroed {
     void *data_;
 };
 
-// One bit a byte of a buffer.
+// Of each byte of a buffer, the threadgroup that touched it last: threadgroups run one after another.
 class Touched {
   public:
-    explicit Touched(size_t bytes) : bits_(bytes / 8 + 1) {}
-    void add(size_t offset, size_t count) {
+    explicit Touched(size_t bytes) : groups_(bytes * sizeof(uint32_t) + 1) {}
+    void add(size_t offset, size_t count, uint32_t group) {
         total_ += count;
-        for (size_t i = offset; i < offset + count; i++) {
-            uint8_t &byte = bits_.as<uint8_t>()[i / 8];
-            const uint8_t bit = static_cast<uint8_t>(1u << i % 8);
-            unique_ += !(byte & bit);
-            byte |= bit;
+        for (uint32_t *last = groups_.as<uint32_t>() + offset; count > 0; count--, last++) {
+            unique_ += *last == 0;
+            of_groups_ += *last != group;
+            *last = group;
         }
     }
     uint64_t total() const { return total_; }
     uint64_t unique() const { return unique_; }
+    uint64_t of_groups() const { return of_groups_; }
 
   private:
-    Zeroed bits_;
-    uint64_t total_ = 0, unique_ = 0;
+    Zeroed groups_;
+    uint64_t total_ = 0, unique_ = 0, of_groups_ = 0;
 };
 
 struct Range {
@@ -80,7 +80,7 @@ uint64_t report_count;
 // State of the threadgroup that runs.
 std::vector<std::pair<uint32_t, uint32_t>> variables; // offset, bytes
 uintptr_t memory_low;
-uint32_t threadgroup_number, threadgroup_generation;
+uint32_t threadgroup_number, threadgroup_generation; // the latter of all dispatches, from 1
 Epochs epochs;
 Cell memory_cells[2 * threadgroup_memory_limit];
 
@@ -237,7 +237,8 @@ const std::string &text() { return report_text; }
 msl_touched touched(int index) {
     for (const Range &range : ranges) {
         if (range.index == index) {
-            return {range.read->unique(), range.written->unique(), range.read->total(), range.written->total()};
+            return {range.read->unique(), range.written->unique(), range.read->of_groups(), range.read->total(),
+                    range.written->total()};
         }
     }
     return {};
@@ -296,7 +297,7 @@ void access(uintptr_t address, size_t bytes, bool write, bool atomic, const void
         report(pc, Finding::read_only, "write to buffer %d (%s), which is bound read-only", range->index, range->name);
         return;
     }
-    (write ? *range->written : *range->read).add(offset, bytes);
+    (write ? *range->written : *range->read).add(offset, bytes, threadgroup_generation);
     for (size_t i = 0; range->cells && i < bytes; i++) {
         access_cell(range->cells[offset + i], 1, access, pc, range->name, offset + i);
     }

@@ -104,6 +104,7 @@ void msl_get_stats(msl_stats *); // of the last dispatch
 // What the last dispatch of a checked module touched of the buffer bound at an index.
 typedef struct {
     uint64_t unique_read, unique_written; // different bytes
+    uint64_t loaded;                      // different bytes that a threadgroup read, of all threadgroups together
     uint64_t read, written;               // bytes, each access counted
 } msl_touched;
 void msl_get_touched(int index, msl_touched *);

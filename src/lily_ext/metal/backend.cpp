@@ -198,7 +198,7 @@ std::unique_ptr<Backend> make_backend(const std::string &device, const std::vect
         return std::make_unique<MetalBackend>(open_apple(kernels), threads);
     }
     if (device == "metal:host") {
-        return std::make_unique<MetalBackend>(open_host(kernels, order, threads), threads);
+        return std::make_unique<MetalBackend>(open_host(kernels, order, threads, nullptr), threads);
     }
     if (device == "metal:cuda") {
         return std::make_unique<MetalBackend>(open_cuda(kernels), threads);
@@ -209,6 +209,11 @@ std::unique_ptr<Backend> make_backend(const std::string &device, const std::vect
 
 std::unique_ptr<Backend> make_counter(std::vector<DispatchRecord> *records) {
     return std::make_unique<MetalBackend>(open_counting(), 1, records);
+}
+
+std::unique_ptr<Backend> make_witness(const std::vector<std::string> &kernels, std::vector<DispatchRecord> *records,
+                                      std::vector<Touches> *touches) {
+    return std::make_unique<MetalBackend>(open_host(kernels, "", 1, touches), 1, records);
 }
 
 } // namespace lily::metal

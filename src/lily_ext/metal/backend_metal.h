@@ -18,4 +18,9 @@ std::unique_ptr<Backend> make_backend(const std::string &device, const std::vect
 // A backend that runs nothing; what is encoded is noted in records.
 std::unique_ptr<Backend> make_counter(std::vector<DispatchRecord> *records);
 
+// One on metal:host, under the checker: dispatches run in the order of their records, and what each touched is noted
+// beside them. kernels: as of metal:host, built for the checker.
+std::unique_ptr<Backend> make_witness(const std::vector<std::string> &kernels, std::vector<DispatchRecord> *records,
+                                      std::vector<Touches> *touches);
+
 } // namespace lily::metal

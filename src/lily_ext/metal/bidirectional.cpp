@@ -40,6 +40,17 @@ Layout cut(Scratch &scratch, const AttentionShape &shape, std::int64_t rows, std
     return at;
 }
 
+// How many borders a row of a window reads until it knows its window (metal/bidirectional.metal).
+std::int64_t borders_read(std::int64_t windows, std::int64_t window) {
+    std::int64_t low = 0, high = windows, read = 0;
+    while (high - low > 1) {
+        const std::int64_t middle = low + (high - low) / 2;
+        (middle <= window ? low : high) = middle;
+        ++read;
+    }
+    return low == 0 ? read + 1 : read; // and where the window begins, which the search has seen of all but the first
+}
+
 } // namespace
 
 std::size_t bidirectional_scratch(const Limits &limits) {
@@ -62,12 +73,13 @@ void encode_bidirectional(Stream &stream, Scratch scratch, const AttentionShape 
         {.w = &weights.q, .y = at.query}, {.w = &weights.k, .y = at.key}, {.w = &weights.v, .y = at.value}};
     encode_projections(stream, x, &norm, at.normed, in);
 
-    std::int64_t longest = 0, keys = 0, read_tiles = 0; // keys: of all tiles of 128 packed rows
+    std::int64_t longest = 0, keys = 0, read_tiles = 0, searched = 0; // keys: of all tiles of 128 packed rows
     for (std::int64_t window = 0; window < windows; ++window) {
         const std::int64_t length = borders[window + 1] - borders[window];
         longest = std::max(longest, length);
         keys += groups_of(length * group, kWalkRows) * length;
         read_tiles += groups_of(length * group, 8);
+        searched += length * borders_read(windows, window);
     }
     const BidirectionalArgs args{u32(shape.heads),        u32(shape.kv_heads),       u32(rows), u32(windows),
                                  u32(at.queries.dims[1]), u32(shape.rotary_dim / 2), shape.eps, score_scale(dim)};
@@ -80,7 +92,7 @@ void encode_bidirectional(Stream &stream, Scratch scratch, const AttentionShape 
         .read(weights.k_norm, Role::weights, {.loaded = rows * dim * 4})
         .read(turns, Role::activations,
               {.unique = longest * shape.rotary_dim * 4, .loaded = rows * shape.rotary_dim * 4})
-        .read(starts, Role::activations, {.loaded = rows * (windows + 1) * 4})
+        .read(starts, Role::activations, {.unique = windows * 4, .loaded = searched * 4})
         .write(at.queries, Role::scratch, {.unique = queries})
         .write(at.keys, Role::scratch)
         .write(at.values, Role::scratch)

@@ -42,12 +42,13 @@ void encode_classify(Stream &stream, Scratch scratch, const ClassifyWeights &wei
         .write(logits, Role::activations)
         .write(at.row_scores, Role::scratch)
         .run(ClassifyArgs{u32(hidden), u32(labels)}, {u32(rows)}, {kRowThreads});
+    const std::uint32_t groups = groups_of(windows, kWindows);
     stream.kernel("classify_windows")
         .read(at.row_scores, Role::scratch)
-        .read(starts, Role::activations)
-        .read(weights.sensitivity_bias, Role::weights, {.loaded = windows * 4})
+        .read(starts, Role::activations, {.loaded = (windows + groups) * 4})
+        .read(weights.sensitivity_bias, Role::weights, {.loaded = groups * 4})
         .write(sensitivity, Role::activations)
-        .run(ClassifyWindowsArgs{u32(windows)}, {groups_of(windows, kWindows)}, {u32(32 * kWindows)});
+        .run(ClassifyWindowsArgs{u32(windows)}, {groups}, {u32(32 * kWindows)});
 }
 
 } // namespace lily::metal

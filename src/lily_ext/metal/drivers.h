@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device.h"
+#include "record.h"
 
 namespace lily::metal {
 
@@ -15,8 +16,10 @@ namespace lily::metal {
 std::unique_ptr<Device> open_apple(const std::vector<std::string> &kernels);
 
 // The executor, on the CPU. kernels: the executor's library, then the modules compiled for it. order:
-// "", "reverse" or "random", the order in which lanes, threadgroups and unordered dispatches run.
-std::unique_ptr<Device> open_host(const std::vector<std::string> &kernels, const std::string &order, int threads);
+// "", "reverse" or "random", the order in which lanes, threadgroups and unordered dispatches run. touches: where every
+// dispatch of modules built for the checker notes what it touched, as it runs, or null.
+std::unique_ptr<Device> open_host(const std::vector<std::string> &kernels, const std::string &order, int threads,
+                                  std::vector<Touches> *touches);
 
 // An NVIDIA GPU. kernels: the modules, as PTX.
 std::unique_ptr<Device> open_cuda(const std::vector<std::string> &kernels);

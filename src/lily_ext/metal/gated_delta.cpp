@@ -230,8 +230,7 @@ void encode_chunks(Stream &stream, const Call &call, const Piece &piece, const P
     stream.kernel("gated_delta_scan_" + dim)
         .read(call.in.raw, Role::scratch, {.unique = call.raw_bytes(piece, values)})
         .read(call.from.window, Role::state, {.unique = call.window_bytes(piece, values)})
-        .read(call.weights.conv, Role::weights,
-              {.unique = values * shape.conv_width * 4, .loaded = chunks * values * shape.conv_width * 4})
+        .read(call.weights.conv, Role::weights, {.unique = values * shape.conv_width * 4})
         .read(at.keys, Role::scratch, factor)
         .read(at.crossed, Role::scratch, factor)
         .read(at.queries, Role::scratch, factor)

@@ -40,6 +40,7 @@ class Executor {
         info = function<decltype(&msl_info)>("msl_info");
         set = function<decltype(&msl_set)>("msl_set");
         dispatch = function<decltype(&msl_dispatch)>("msl_dispatch");
+        touched = function<decltype(&msl_get_touched)>("msl_get_touched");
         error = function<decltype(&msl_error)>("msl_error");
     }
 
@@ -48,6 +49,7 @@ class Executor {
     decltype(&msl_info) info;
     decltype(&msl_set) set;
     decltype(&msl_dispatch) dispatch;
+    decltype(&msl_get_touched) touched;
     decltype(&msl_error) error;
 
     static std::mutex &mutex() {
@@ -120,7 +122,8 @@ struct Settings {
 
 class HostCommands final : public CommandBuffer {
   public:
-    HostCommands(const Executor &executor, const Settings &settings) : executor_(executor), settings_(settings) {
+    HostCommands(const Executor &executor, const Settings &settings, std::vector<Touches> *touches)
+        : executor_(executor), settings_(settings), touches_(touches) {
         next_.bytes.resize(std::size(next_.work.buf));
     }
 
@@ -226,11 +229,26 @@ class HostCommands final : public CommandBuffer {
         }
         if (executor_.dispatch(launch.pipeline->kernel, &launch.work) != 0) {
             failure_ = executor_.error();
+        } else if (touches_ != nullptr) {
+            touches_->push_back(touches(launch));
         }
+    }
+
+    // Of each buffer; what set_bytes copied is none.
+    Touches touches(const Launch &launch) const {
+        Touches all;
+        for (std::size_t i = 0; i < launch.bytes.size() && launch.bytes[i].empty(); ++i) {
+            msl_touched touched{};
+            executor_.touched(static_cast<int>(i), &touched);
+            all.push_back({reinterpret_cast<std::uintptr_t>(launch.work.buf[i]), launch.work.len[i],
+                           touched.unique_read, touched.unique_written, touched.loaded});
+        }
+        return all;
     }
 
     const Executor &executor_;
     Settings settings_;
+    std::vector<Touches> *touches_;
     Launch next_;
     Access access_[std::extent_v<decltype(msl_launch::buf)>] = {};
     std::deque<Launch> launches_;
@@ -239,8 +257,9 @@ class HostCommands final : public CommandBuffer {
 
 class HostDevice final : public Device {
   public:
-    HostDevice(const std::vector<std::string> &kernels, const Settings &settings, std::string name)
-        : executor_(kernels[0]), settings_(settings), name_(std::move(name)) {
+    HostDevice(const std::vector<std::string> &kernels, const Settings &settings, std::string name,
+               std::vector<Touches> *touches)
+        : executor_(kernels[0]), settings_(settings), name_(std::move(name)), touches_(touches) {
         for (std::size_t i = 1; i < kernels.size(); ++i) {
             modules_.push_back(executor_.load(kernels[i].c_str()));
             if (modules_.back() == nullptr) {
@@ -288,19 +307,23 @@ class HostDevice final : public Device {
         fail("there is no kernel " + kernel + " among those of metal:host");
     }
 
-    std::unique_ptr<CommandBuffer> commands() override { return std::make_unique<HostCommands>(executor_, settings_); }
+    std::unique_ptr<CommandBuffer> commands() override {
+        return std::make_unique<HostCommands>(executor_, settings_, touches_);
+    }
 
   private:
     Executor executor_;
     Settings settings_;
     std::string name_;
+    std::vector<Touches> *touches_;
     std::vector<msl_module *> modules_; // of the process: never unloaded
     std::atomic<std::size_t> allocated_{0};
 };
 
 } // namespace
 
-std::unique_ptr<Device> open_host(const std::vector<std::string> &kernels, const std::string &order, int threads) {
+std::unique_ptr<Device> open_host(const std::vector<std::string> &kernels, const std::string &order, int threads,
+                                  std::vector<Touches> *touches) {
     if (kernels.size() < 2) {
         fail("metal:host got " + std::to_string(kernels.size()) +
              " files of kernels, expected the executor and at least one module");
@@ -311,7 +334,7 @@ std::unique_ptr<Device> open_host(const std::vector<std::string> &kernels, const
         if (order == word) {
             const std::string name = (order.empty() ? std::string() : order + " order, ") + std::to_string(threads) +
                                      (threads == 1 ? " thread" : " threads");
-            return std::make_unique<HostDevice>(kernels, Settings{number, threads}, name);
+            return std::make_unique<HostDevice>(kernels, Settings{number, threads}, name, touches);
         }
     }
     fail("metal:host has no order '" + order + "', expected '', 'reverse' or 'random'");

@@ -101,7 +101,7 @@ void encode_tiles(Stream &stream, std::int64_t tile, const Tensor &x, const Proj
     dispatch.matrix(w, matrices * outputs, down * outputs)
         .read(x, Role::scratch, {.loaded = across * rows * w.cols * 2});
     if (blocks != nullptr) {
-        dispatch.read(blocks->map, Role::scratch, {.loaded = across * blocks->count * 16});
+        dispatch.read(blocks->map, Role::scratch, blocks->read(across));
     } else {
         dispatch.read(x, Role::scratch, {.unique = 0});
     }

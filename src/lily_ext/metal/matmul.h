@@ -37,6 +37,9 @@ struct Blocks {
     Tensor map{};             // u32 [count, 4]
     std::int64_t count = 0;   // the most there can be
     std::int64_t experts = 0; // the most that have rows
+
+    // Of the map, three numbers of each block, read by `across` threadgroups.
+    Bytes read(std::int64_t across) const { return {.unique = count * 12, .loaded = across * count * 12}; }
 };
 
 // Rows of a block, and outputs of a threadgroup, of the tile of a kernel.

@@ -39,7 +39,7 @@ void encode_swiglu(Stream &stream, std::int64_t tile, const Tensor &x, const Mat
         .matrix(up, matrices * width, down * width)
         .read(x, Role::scratch, {.loaded = across * rows * gate.cols * 2});
     if (blocks != nullptr) {
-        dispatch.read(blocks->map, Role::scratch, {.loaded = across * blocks->count * 16})
+        dispatch.read(blocks->map, Role::scratch, blocks->read(across))
             .read(*list, Role::scratch, {.loaded = across * rows * 4});
     } else {
         dispatch.read(x, Role::scratch, {.unique = 0}).read(x, Role::scratch, {.unique = 0});

@@ -26,9 +26,10 @@ constexpr std::int64_t kPartsBytes = 64 << 20; // of the experts' outputs that w
 constexpr std::int64_t kSliceColumns = 128;    // of x: a slice is a multiple of it
 constexpr std::int64_t kSmallestTile = 8;
 
+// The most that any routing fills: every expert has a block that it does not fill with more than one pair.
 std::int64_t most_blocks(const MoeShape &shape, std::int64_t rows, std::int64_t tile) {
-    const std::int64_t pairs = rows * shape.top_k;
-    return groups_of(pairs, tile) + std::min(shape.experts, pairs);
+    const std::int64_t pairs = rows * shape.top_k, experts = std::min(shape.experts, pairs);
+    return experts + (pairs - experts) / tile;
 }
 
 // Rows of a block: what an expert gets on average, or less.

@@ -22,6 +22,17 @@ struct Traffic {
     std::uint64_t loaded = 0;
 };
 
+// The same of one buffer as a dispatch that was watched really touched it.
+struct Touch {
+    std::uint64_t place = 0; // of its first byte: buffers that lie in the same memory share what is touched of it
+    std::uint64_t bytes = 0;
+    std::uint64_t read = 0;
+    std::uint64_t written = 0;
+    std::uint64_t loaded = 0;
+};
+
+using Touches = std::vector<Touch>; // of each buffer of a dispatch, in the order of their indices
+
 struct DispatchRecord {
     std::string kernel;
     Size groups{};
