@@ -103,7 +103,7 @@ class Emulated:
 
 
 class Neon(Kernels):
-    """What the tests of the sublayers take for an instruction set; other sets than those of arm64 run on this machine."""
+    """What the tests of the sublayers take for an instruction set; one that is not of arm64 runs on this machine."""
 
     driver: Path
 
@@ -115,6 +115,7 @@ class Neon(Kernels):
             probe.byte_inputs = byte_inputs
 
 
+ONE, MANY = {"rows": 1, "byte_inputs": False}, {"byte_inputs": True}
 USUAL = {"packing": "affine4", "base": 1, "hidden": 192}
 ATTENTION = {"heads": (4, 2), "head": (128, 32), "size": 2.0**-4, "gain": 1.0, "spare": 5}
 DELTA = {"heads": (2, 4), "dims": (64, 128), "size": 2.0**-4, "gain": 1.0}
@@ -145,14 +146,14 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
         ("embed", "test_embed", {"rows": 9, "cols": 192, "vocab": 50, "packing": packing, "base": 8})
         for packing in ("affine4", "affine8", "bf16")
     ),
-    ("attention", "test_attention", USUAL | ATTENTION | {"byte_inputs": False, "rows": 1, "position": 150}),
-    ("attention", "test_attention", USUAL | ATTENTION | {"byte_inputs": True, "rows": 65, "position": 100, "packing": "affine8"}),
+    ("attention", "test_attention", USUAL | ATTENTION | ONE | {"position": 150}),
+    ("attention", "test_attention", USUAL | ATTENTION | MANY | {"rows": 65, "position": 100, "packing": "affine8"}),
     ("attention", "test_sharp_scores", {"sharpness": 40.0, "rows": 5}),
-    ("gated_delta", "test_gated_delta", USUAL | DELTA | {"byte_inputs": False, "rows": 1, "position": 20}),
-    ("gated_delta", "test_gated_delta", USUAL | DELTA | {"byte_inputs": True, "rows": 70, "position": 30, "packing": "bf16"}),
+    ("gated_delta", "test_gated_delta", USUAL | DELTA | ONE | {"position": 20}),
+    ("gated_delta", "test_gated_delta", USUAL | DELTA | MANY | {"rows": 70, "position": 30, "packing": "bf16"}),
     ("gated_delta", "test_extreme_decay", {"rows": 64, "rate": 300.0}),
-    ("moe", "test_moe", USUAL | MOE | {"byte_inputs": False, "rows": 1}),
-    ("moe", "test_moe", USUAL | MOE | {"byte_inputs": True, "rows": 40, "packing": "affine8"}),
+    ("moe", "test_moe", USUAL | MOE | ONE),
+    ("moe", "test_moe", USUAL | MOE | MANY | {"rows": 40, "packing": "affine8"}),
     ("moe", "test_ties_go_to_the_lowest_id", {"rows": 2}),
     ("bidirectional", "test_bidirectional", USUAL | BIDIRECTIONAL | {"lengths": (1, 64, 33)}),
     ("mlp", "test_mlp", {"rows": 17, "hidden": 192, "width": 128, "packing": "affine4", "down": "affine8", "base": 1}),
