@@ -1,6 +1,7 @@
 // See peak_loops.h.
 #include "peak_loops.h"
 
+#include "byte_units.h"
 #include "simd.h"
 
 namespace lily::cpu::LILY_ISA {

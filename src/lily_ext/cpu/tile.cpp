@@ -1,6 +1,7 @@
 // See tile.h. Not here: what becomes of the totals, and how panels are spread over threads.
 #include "tile.h"
 
+#include "byte_units.h"
 #include "scratch.h"
 
 namespace lily::cpu::LILY_ISA {
