@@ -33,12 +33,13 @@ DRAWN = 2
 def load(folder: Path, packing: str, threads: int) -> _ext.Encoder:
     """An encoder of all layers on the weights of two."""
     checkpoint = open_encoder(write(folder, dataclasses.replace(FULL, layers=DRAWN), packing=packing))
-    views = {name: view for name, *view in checkpoint.tensors}
+    views = {view[0]: view for view in checkpoint.tensors}
     for layer in range(DRAWN, FULL.layers):
         drawn = f"backbone.layers.{layer % DRAWN}."
         for name in [name for name in views if name.startswith(drawn)]:
-            views[name.replace(drawn, f"backbone.layers.{layer}.", 1)] = views[name]
-    weights = _ext.Weights(checkpoint.files, [(name, *view) for name, view in views.items()])
+            copy = name.replace(drawn, f"backbone.layers.{layer}.", 1)
+            views[copy] = (copy, *views[name][1:])
+    weights = _ext.Weights(checkpoint.files, list(views.values()))
     config = checkpoint.config | {"layers": FULL.layers}
     return _ext.Encoder(weights, config, device="cpu", threads=threads, max_rows=FULL.window)
 

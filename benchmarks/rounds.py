@@ -21,9 +21,11 @@ Round = tuple[float, bool]
 
 
 class Busy:
-    """The share of all CPUs that other processes used since the last look; 0 where the system does not tell."""
+    """The share of all CPUs that other processes used since the last look; 0 where the system does not tell. Not others
+    are this process, the children that it has waited for, and `child`, a process that still runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, child: int | None = None) -> None:
+        self._child = child
         self._last = self._read()
 
     def look(self) -> float:
@@ -32,14 +34,22 @@ class Busy:
         every, busy, own = (new - old for new, old in zip(self._last, last, strict=True))
         return max(0.0, busy - own) / every if every > 0 else 0.0
 
-    @staticmethod
-    def _read() -> tuple[float, float, float]:
+    def _read(self) -> tuple[float, float, float]:
         try:
             fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
         except OSError:
             return 0.0, 0.0, 0.0
         ticks = [int(field) / os.sysconf("SC_CLK_TCK") for field in fields]
-        return sum(ticks), sum(ticks) - ticks[3] - ticks[4], time.process_time()  # without idle and waiting for disks
+        busy = sum(ticks) - ticks[3] - ticks[4]  # without idle and waiting for disks
+        times = os.times()
+        waited = times.children_user + times.children_system
+        return sum(ticks), busy, time.process_time() + waited + self._of_the_child()
+
+    def _of_the_child(self) -> float:
+        if self._child is None:
+            return 0.0
+        fields = Path(f"/proc/{self._child}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def timed(work: Callable[[], object]) -> Round:

@@ -103,17 +103,17 @@ gated_delta_out(device const uint4 *codes [[buffer(0)]], device const bfloat *sc
                 device bfloat *x [[buffer(6)]], constant GatedDeltaOutArgs &args [[buffer(7)]],
                 threadgroup bfloat *row [[threadgroup(0)]], uint group [[threadgroup_position_in_grid]],
                 uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
+    const uint first = (group * kGemvSimdgroups + simdgroup) * kOutRows, cols = args.heads * args.dims;
+    const Rows w[1] = {{codes, scales, biases, 0, args.rows}};
+    RowLoads<bits> ahead = load_row<bits>(w[0], first, cols, 0, lane);
     for (uint head = simdgroup; head < args.heads; head += kGemvSimdgroups) {
         const uint at = head * args.dims;
         gate_head(y + at, z + at, gain, args.eps, args.dims, row + at, lane);
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    const uint first = (group * kGemvSimdgroups + simdgroup) * kOutRows;
     if (first >= args.rows)
         return;
-    float totals[kOutRows];
-    row_products<bits, kOutRows>(codes, scales, biases, 0, first, args.rows, row, args.heads * args.dims, lane, totals);
-    const float total = total_of_lane<kOutRows>(totals, lane);
+    const float total = row_products<bits, 1, kOutRows>(w, first, row, cols, lane, ahead);
     if (lane < kOutRows && first + lane < args.rows)
         x[first + lane] = bfloat(float(x[first + lane]) + total);
 }

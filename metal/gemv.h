@@ -1,13 +1,17 @@
 // One row of x times rows of weights, the shape of decoding: memory-bound, so a weight is loaded once, 16 bytes a lane,
 // and everything else stays out of its way. The threadgroup puts x, normed if asked, into threadgroup memory; each
-// simdgroup holds 2048 columns of it in registers, 64 a lane, while it walks through its rows.
+// simdgroup holds a block of its columns in registers, as many as two loads of codes, while it walks through its rows,
+// whose loads are always one row ahead: those of the first go out before x is staged.
 #pragma once
 
 #include "affine.h"
 
 constant constexpr uint kGemvThreads = 256;
 constant constexpr uint kGemvSimdgroups = kGemvThreads / 32;
-constant constexpr uint kColumns = 2048; // of x in the registers of a simdgroup
+constant constexpr uint kRowLoads = 2; // of 16 bytes, of a row and a lane at a time
+
+// Columns of x in the registers of a simdgroup: 2048 at 4 bits.
+template <uint bits> constexpr uint columns_of_block() { return kRowLoads * 32 * codes_of_load<bits>(); }
 
 // Stages x [cols], rounded as norm rounds it. partial: [kGemvSimdgroups]. Ends with a barrier; all threads take part.
 inline void stage_row(device const bfloat *x, device const float *gain, bool normed, float eps, uint cols,
@@ -41,19 +45,54 @@ inline void stage_row(device const bfloat *x, device const float *gain, bool nor
     threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 
-// The lane's share of columns column .. column + 2047 of x: element i of load l is column (32 l + lane) codes + i. Unless
-// the block is whole, those beyond the end are zero. sums: of each load, of x as it is.
-template <uint bits, bool whole> inline void take_columns(threadgroup const bfloat *row, uint cols, uint column,
-                                                          uint lane, thread float *x, thread float *sums) {
+// A matrix of `rows` rows that begins at row `base` of a stack. Rows beyond the end repeat the last.
+struct Rows {
+    device const uint4 *codes;
+    device const bfloat *scales;
+    device const bfloat *biases;
+    size_t base;
+    uint rows;
+};
+
+// What a lane loads of a block of columns of a row; scales and biases as they are, because turning them into
+// float32 would wait for them.
+template <uint bits> struct RowLoads {
+    uint4 codes[kRowLoads];
+    bfloat scales[kRowLoads];
+    bfloat biases[kRowLoads];
+};
+
+template <uint bits> inline RowLoads<bits> load_row(thread const Rows &w, uint row, uint cols, uint column, uint lane) {
+    const uint loads = cols * bits / 128, first = column * bits / 128 + lane;
+    const size_t at = w.base + min(row, w.rows - 1);
+    device const uint4 *codes = w.codes + at * loads;
+    device const bfloat *scales = w.scales + at * (cols / kGroup), *biases = w.biases + at * (cols / kGroup);
+    RowLoads<bits> loaded;
+#pragma clang loop unroll(full)
+    for (uint l = 0; l < kRowLoads; ++l) {
+        const uint load = min(first + 32 * l, loads - 1); // x is zero where a lane repeats the last load
+        loaded.codes[l] = codes[load];
+        if (bits < 16) {
+            loaded.scales[l] = scales[load * codes_of_load<bits>() / kGroup];
+            loaded.biases[l] = biases[load * codes_of_load<bits>() / kGroup];
+        }
+    }
+    return loaded;
+}
+
+// The lane's share of the block of x from `column` on: element i of load l is column (32 l + lane) codes + i; those
+// beyond the end are zero. sums: of each load, of x as it is.
+template <uint bits> inline void take_columns(threadgroup const bfloat *row, uint cols, uint column, uint lane,
+                                              thread float *x, thread float *sums) {
     constexpr uint codes = codes_of_load<bits>();
     threadgroup const bfloat4 *from = (threadgroup const bfloat4 *)row;
 #pragma clang loop unroll(full)
-    for (uint l = 0; l < bits / 2; ++l) {
+    for (uint l = 0; l < kRowLoads; ++l) {
         const uint first = column + (32 * l + lane) * codes;
         float sum = 0;
 #pragma clang loop unroll(full)
         for (uint i = 0; i < codes; i += 4) {
-            const float4 values = whole || first < cols ? float4(from[(first + i) / 4]) : float4(0.0f);
+            const float4 values = first < cols ? float4(from[(first + i) / 4]) : float4(0.0f);
             sum += values[0] + values[1] + values[2] + values[3];
 #pragma clang loop unroll(full)
             for (uint k = 0; k < 4; ++k)
@@ -63,76 +102,36 @@ template <uint bits, bool whole> inline void take_columns(threadgroup const bflo
     }
 }
 
-// What a lane's columns add to the product with row `row` of a matrix. All loads go out before the first is used.
-template <uint bits, bool whole> inline float row_product(device const uint4 *codes, device const bfloat *scales,
-                                                          device const bfloat *biases, size_t row, uint cols,
-                                                          uint column, uint lane, thread const float *x,
-                                                          thread const float *sums) {
-    const uint loads = cols * bits / 128, first = column * bits / 128 + lane;
-    codes += row * loads;
-    scales += row * (cols / kGroup);
-    biases += row * (cols / kGroup);
-    uint4 loaded[bits / 2];
-    float scale[bits / 2], bias[bits / 2];
-#pragma clang loop unroll(full)
-    for (uint l = 0; l < bits / 2; ++l) { // x is zero where a lane repeats the last load
-        const uint load = whole ? first + 32 * l : min(first + 32 * l, loads - 1);
-        loaded[l] = codes[load];
-        scale[l] = bits == 16 ? 1.0f : float(scales[load * codes_of_load<bits>() / kGroup]);
-        bias[l] = bits == 16 ? 0.0f : float(biases[load * codes_of_load<bits>() / kGroup]);
-    }
+// What a lane's columns add to the product with a row.
+template <uint bits>
+inline float row_product(thread const RowLoads<bits> &row, thread const float *x, thread const float *sums) {
     float total = 0;
 #pragma clang loop unroll(full)
-    for (uint l = 0; l < bits / 2; ++l) {
-        const float sum = dot_codes<bits>(loaded[l], x + l * codes_of_load<bits>());
-        total += bits == 16 ? sum : scale[l] * sum + bias[l] * sums[l];
+    for (uint l = 0; l < kRowLoads; ++l) {
+        const float sum = dot_codes<bits>(row.codes[l], x + l * codes_of_load<bits>());
+        total += bits == 16 ? sum : float(row.scales[l]) * sum + float(row.biases[l]) * sums[l];
     }
     return total;
 }
 
-// totals[r] += the lane's part of the product with row first + r of a matrix of `rows` rows that begins at row `base`;
-// rows beyond the end repeat the last.
-template <uint bits, bool whole, uint count>
-inline void add_rows(device const uint4 *codes, device const bfloat *scales, device const bfloat *biases, size_t base,
-                     uint first, uint rows, uint cols, uint column, uint lane, thread const float *x,
-                     thread const float *sums, thread float *totals) {
-#pragma clang loop unroll(full)
-    for (uint r = 0; r < count; ++r)
-        totals[r] += row_product<bits, whole>(codes, scales, biases, base + min(first + r, rows - 1), cols, column,
-                                              lane, x, sums);
-}
-
-template <uint count> inline void clear_totals(thread float *totals) {
-#pragma clang loop unroll(full)
-    for (uint r = 0; r < count; ++r)
-        totals[r] = 0;
-}
-
-// The total of row r in lane r, so that a simdgroup stores them side by side; nothing in the other lanes.
-template <uint count> inline float total_of_lane(thread const float *totals, uint lane) {
-    float total = 0;
-#pragma clang loop unroll(full)
-    for (uint r = 0; r < count; ++r) {
-        const float sum = simd_sum(totals[r]);
-        total = lane == r ? sum : total;
+// Lane m * count + r gets the product of row first + r of matrix m with x in threadgroup memory; nothing the others.
+// ahead: load_row of the first of them, column 0.
+template <uint bits, uint M, uint count> inline float row_products(thread const Rows (&w)[M], uint first,
+                                                                   threadgroup const bfloat *row, uint cols, uint lane,
+                                                                   thread RowLoads<bits> &ahead) {
+    constexpr uint block = columns_of_block<bits>();
+    float x[kRowLoads * codes_of_load<bits>()], sums[kRowLoads], total = 0;
+    for (uint column = 0; column < cols; column += block) {
+        take_columns<bits>(row, cols, column, lane, x, sums);
+#pragma clang loop unroll_count(2)
+        for (uint r = 0; r < M * count; ++r) {
+            const RowLoads<bits> loaded = ahead;
+            const uint next = r + 1 < M * count ? r + 1 : 0, next_column = next == 0 ? column + block : column;
+            if (next_column < cols)
+                ahead = load_row<bits>(next < count ? w[0] : w[M - 1], first + next % count, cols, next_column, lane);
+            const float sum = simd_sum(row_product<bits>(loaded, x, sums));
+            total += lane == r ? sum : 0.0f;
+        }
     }
     return total;
-}
-
-// Rows first .. first + count - 1 of a matrix times x in threadgroup memory: the lane's parts.
-template <uint bits, uint count> inline void row_products(device const uint4 *codes, device const bfloat *scales,
-                                                          device const bfloat *biases, size_t base, uint first,
-                                                          uint rows, threadgroup const bfloat *row, uint cols,
-                                                          uint lane, thread float *totals) {
-    float x[64], sums[bits / 2];
-    clear_totals<count>(totals);
-    uint column = 0;
-    for (; column + kColumns <= cols; column += kColumns) {
-        take_columns<bits, true>(row, cols, column, lane, x, sums);
-        add_rows<bits, true, count>(codes, scales, biases, base, first, rows, cols, column, lane, x, sums, totals);
-    }
-    if (column < cols) {
-        take_columns<bits, false>(row, cols, column, lane, x, sums);
-        add_rows<bits, false, count>(codes, scales, biases, base, first, rows, cols, column, lane, x, sums, totals);
-    }
 }

@@ -5,14 +5,16 @@
 #include "args.h"
 #include "gemv.h"
 
-template <uint bits, uint count> inline void gemv_job(device const uint4 *codes, device const bfloat *scales,
-                                                      device const bfloat *biases, device bfloat *y,
-                                                      constant GemvJob &job, uint first, threadgroup const bfloat *row,
-                                                      uint cols, uint lane) {
-    float totals[count];
-    row_products<bits, count>(codes, scales, biases, size_t(job.expert) * job.rows, first, job.rows, row, cols, lane,
-                              totals);
-    const float total = total_of_lane<count>(totals, lane);
+// All threads come here: x is staged behind the first loads of weights.
+template <uint bits, uint count>
+inline void gemv_job(thread const Rows (&w)[1], device bfloat *y, constant GemvJob &job, uint first,
+                     device const bfloat *x, device const float *gain, constant GemvArgs &args, threadgroup bfloat *row,
+                     threadgroup float *partial, uint thread_index, uint simdgroup, uint lane) {
+    RowLoads<bits> ahead = load_row<bits>(w[0], first, args.cols, 0, lane);
+    stage_row(x, gain, args.normed != 0, args.eps, args.cols, row, partial, thread_index, simdgroup, lane);
+    if (first >= job.rows)
+        return;
+    const float total = row_products<bits, 1, count>(w, first, row, args.cols, lane, ahead);
     const uint output = first + lane;
     if (lane < count && output < job.rows) {
         if (job.store == LILY_STORE_F32)
@@ -38,7 +40,6 @@ gemv(device const bfloat *x [[buffer(0)]], device const float *gain [[buffer(1)]
      uint group [[threadgroup_position_in_grid]], uint thread_index [[thread_index_in_threadgroup]],
      uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float partial[kGemvSimdgroups];
-    stage_row(x, gain, args.normed != 0, args.eps, args.cols, row, partial, thread_index, simdgroup, lane);
     uint j = 0;
     while (j + 1 < args.jobs && group >= args.job[j].groups) {
         group -= args.job[j].groups;
@@ -46,20 +47,28 @@ gemv(device const bfloat *x [[buffer(0)]], device const float *gain [[buffer(1)]
     }
     constant GemvJob &job = args.job[j];
     const uint first = (group * kGemvSimdgroups + simdgroup) * count;
-    if (first >= job.rows)
-        return;
-    device const uint4 *codes = j == 0 ? codes0 : j == 1 ? codes1 : j == 2 ? codes2 : codes3;
-    device const bfloat *scales = j == 0 ? scales0 : j == 1 ? scales1 : j == 2 ? scales2 : scales3;
-    device const bfloat *biases = j == 0 ? biases0 : j == 1 ? biases1 : j == 2 ? biases2 : biases3;
+    const Rows w[1] = {{j == 0   ? codes0
+                        : j == 1 ? codes1
+                        : j == 2 ? codes2
+                                 : codes3,
+                        j == 0   ? scales0
+                        : j == 1 ? scales1
+                        : j == 2 ? scales2
+                                 : scales3,
+                        j == 0   ? biases0
+                        : j == 1 ? biases1
+                        : j == 2 ? biases2
+                                 : biases3,
+                        size_t(job.expert) * job.rows, job.rows}};
     device bfloat *y = j == 0 ? y0 : j == 1 ? y1 : j == 2 ? y2 : y3;
     if (job.bits == 4)
-        gemv_job<4, count>(codes, scales, biases, y, job, first, row, args.cols, lane);
+        gemv_job<4, count>(w, y, job, first, x, gain, args, row, partial, thread_index, simdgroup, lane);
     else if (job.bits == 8)
-        gemv_job<8, count>(codes, scales, biases, y, job, first, row, args.cols, lane);
+        gemv_job<8, count>(w, y, job, first, x, gain, args, row, partial, thread_index, simdgroup, lane);
     else
-        gemv_job<16, count>(codes, scales, biases, y, job, first, row, args.cols, lane);
+        gemv_job<16, count>(w, y, job, first, x, gain, args, row, partial, thread_index, simdgroup, lane);
 }
 
 template [[host_name("gemv_1")]] [[kernel]] decltype(gemv<1>) gemv<1>;
 template [[host_name("gemv_2")]] [[kernel]] decltype(gemv<2>) gemv<2>;
-template [[host_name("gemv_8")]] [[kernel]] decltype(gemv<8>) gemv<8>;
+template [[host_name("gemv_4")]] [[kernel]] decltype(gemv<4>) gemv<4>;

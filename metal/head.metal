@@ -6,7 +6,7 @@
 #include "choice.h"
 #include "gemv.h"
 
-constant constexpr uint kHeadRows = 8; // a simdgroup
+constant constexpr uint kHeadRows = 32; // a simdgroup, one a lane
 
 template <uint bits> [[kernel]] [[max_total_threads_per_threadgroup(kGemvThreads)]] void
 head(device const uint4 *codes [[buffer(0)]], device const bfloat *scales [[buffer(1)]],
@@ -17,12 +17,12 @@ head(device const uint4 *codes [[buffer(0)]], device const bfloat *scales [[buff
      uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float partial[kGemvSimdgroups];
     threadgroup uint2 bests[kGemvSimdgroups];
-    stage_row(x, gain, true, args.eps, args.cols, row, partial, thread_index, simdgroup, lane);
     const uint first = (group * kGemvSimdgroups + simdgroup) * kHeadRows;
-    float totals[kHeadRows];
-    row_products<bits, kHeadRows>(codes, scales, biases, 0, first, args.vocab, row, args.cols, lane, totals);
-    const float total = total_of_lane<kHeadRows>(totals, lane);
-    const bool mine = lane < kHeadRows && first + lane < args.vocab;
+    const Rows w[1] = {{codes, scales, biases, 0, args.vocab}};
+    RowLoads<bits> ahead = load_row<bits>(w[0], first, args.cols, 0, lane);
+    stage_row(x, gain, true, args.eps, args.cols, row, partial, thread_index, simdgroup, lane);
+    const float total = row_products<bits, 1, kHeadRows>(w, first, row, args.cols, lane, ahead);
+    const bool mine = first + lane < args.vocab;
     if (mine)
         logits[first + lane] = total;
     const uint key = mine ? order_of(total) : 0;

@@ -9,29 +9,12 @@
 constant constexpr uint kOpenRows = 4;  // of gate, and as many of up, a simdgroup
 constant constexpr uint kCloseRows = 4; // of the residual stream, a simdgroup
 
-template <uint bits> inline void open_rows(device const uint4 *gate, device const bfloat *gate_scales,
-                                           device const bfloat *gate_biases, device const uint4 *up,
-                                           device const bfloat *up_scales, device const bfloat *up_biases, size_t base,
-                                           uint first, uint rows, threadgroup const bfloat *row, uint cols, uint lane,
-                                           device bfloat *h) {
-    float x[64], sums[bits / 2], gates[kOpenRows], ups[kOpenRows];
-    clear_totals<kOpenRows>(gates);
-    clear_totals<kOpenRows>(ups);
-    uint column = 0;
-    for (; column + kColumns <= cols; column += kColumns) {
-        take_columns<bits, true>(row, cols, column, lane, x, sums);
-        add_rows<bits, true, kOpenRows>(gate, gate_scales, gate_biases, base, first, rows, cols, column, lane, x, sums,
-                                        gates);
-        add_rows<bits, true, kOpenRows>(up, up_scales, up_biases, base, first, rows, cols, column, lane, x, sums, ups);
-    }
-    if (column < cols) {
-        take_columns<bits, false>(row, cols, column, lane, x, sums);
-        add_rows<bits, false, kOpenRows>(gate, gate_scales, gate_biases, base, first, rows, cols, column, lane, x, sums,
-                                         gates);
-        add_rows<bits, false, kOpenRows>(up, up_scales, up_biases, base, first, rows, cols, column, lane, x, sums, ups);
-    }
-    const float opened = silu(total_of_lane<kOpenRows>(gates, lane)) * total_of_lane<kOpenRows>(ups, lane);
-    if (lane < kOpenRows && first + lane < rows)
+template <uint bits> inline void open_rows(thread const Rows (&w)[2], uint first, threadgroup const bfloat *row,
+                                           uint cols, uint lane, device bfloat *h) {
+    RowLoads<bits> ahead = load_row<bits>(w[0], first, cols, 0, lane);
+    const float total = row_products<bits, 2, kOpenRows>(w, first, row, cols, lane, ahead);
+    const float opened = silu(total) * simd_shuffle(total, (lane + kOpenRows) % 32);
+    if (lane < kOpenRows && first + lane < w[0].rows)
         h[first + lane] = bfloat(opened);
 }
 
@@ -72,21 +55,17 @@ moe_open(device const uint4 *gate [[buffer(0)]], device const bfloat *gate_scale
     if (first >= rows)
         return;
     const size_t base = shared ? 0 : size_t(chosen[slot]) * args.width;
-    device const uint4 *gates = shared ? shared_gate : gate, *ups = shared ? shared_up : up;
-    device const bfloat *gates_scales = shared ? shared_gate_scales : gate_scales;
-    device const bfloat *gates_biases = shared ? shared_gate_biases : gate_biases;
-    device const bfloat *ups_scales = shared ? shared_up_scales : up_scales;
-    device const bfloat *ups_biases = shared ? shared_up_biases : up_biases;
+    const Rows w[2] = {{shared ? shared_gate : gate, shared ? shared_gate_scales : gate_scales,
+                        shared ? shared_gate_biases : gate_biases, base, rows},
+                       {shared ? shared_up : up, shared ? shared_up_scales : up_scales,
+                        shared ? shared_up_biases : up_biases, base, rows}};
     device bfloat *to = h + size_t(slot) * args.width;
     if (bits == 4)
-        open_rows<4>(gates, gates_scales, gates_biases, ups, ups_scales, ups_biases, base, first, rows, row,
-                     args.hidden, lane, to);
+        open_rows<4>(w, first, row, args.hidden, lane, to);
     else if (bits == 8)
-        open_rows<8>(gates, gates_scales, gates_biases, ups, ups_scales, ups_biases, base, first, rows, row,
-                     args.hidden, lane, to);
+        open_rows<8>(w, first, row, args.hidden, lane, to);
     else
-        open_rows<16>(gates, gates_scales, gates_biases, ups, ups_scales, ups_biases, base, first, rows, row,
-                      args.hidden, lane, to);
+        open_rows<16>(w, first, row, args.hidden, lane, to);
 }
 
 // totals[r] += this lane's part of sum over slots of weights[slot] * down[slot] . h[slot]. The loads of all slots are
@@ -138,7 +117,9 @@ moe_close(device const uint4 *down [[buffer(0)]], device const bfloat *down_scal
     if (first >= hidden)
         return;
     float totals[kCloseRows];
-    clear_totals<kCloseRows>(totals);
+#pragma clang loop unroll(full)
+    for (uint r = 0; r < kCloseRows; ++r)
+        totals[r] = 0;
     const uint top_k = args.top_k, width = args.width;
     if (args.bits == 4)
         close_rows<4>(down, down_scales, down_biases, h, ids, false, weights, top_k, width, hidden, first, lane,
@@ -159,7 +140,12 @@ moe_close(device const uint4 *down [[buffer(0)]], device const bfloat *down_scal
     else
         close_rows<16>(shared_down, shared_scales, shared_biases, shared_h, ids, true, weights + top_k, 1,
                        args.shared_width, hidden, first, lane, totals);
-    const float total = total_of_lane<kCloseRows>(totals, lane);
+    float total = 0; // of row r in lane r, so that they are stored side by side
+#pragma clang loop unroll(full)
+    for (uint r = 0; r < kCloseRows; ++r) {
+        const float sum = simd_sum(totals[r]);
+        total = lane == r ? sum : total;
+    }
     if (lane < kCloseRows && first + lane < hidden)
         x[first + lane] = bfloat(float(x[first + lane]) + total);
 }

@@ -19,6 +19,7 @@ from .translate import Translation
 _VARIABLE = re.compile(r"^(\s*%\S+ = )(?:tail )?call .*@__msl_tg\(i32 noundef \d+, i64 noundef (\d+)\)")
 _LIMIT = re.compile(r"^@(__msl_k_\d+)_threads = .*constant i32 (\d+)")
 _ENTRY = re.compile(r"^define .*@(__msl_k_\d+)\(")
+_LINKAGE = re.compile(r"define (?:(?:internal|linkonce_odr|weak_odr|dso_local) )*")
 _ARGUMENT = re.compile(r"^(\s*%\S+ = )(?:tail )?call .*@__msl_dynsmem\(\)")
 
 
@@ -50,7 +51,8 @@ def lower(ir: str, names: dict[str, str]) -> str:
         elif not (line.startswith("declare") and "@__msl_" in line):
             if "@__msl_tg(" in line or "@__msl_dynsmem(" in line:
                 raise MslError(f"threadgroup memory is asked for in a form that is not known: {line.strip()}")
-            if not _LIMIT.match(line):
+            # What clang marks as used are the entries, which stay, and the bodies that are inlined into them.
+            if not _LIMIT.match(line) and not line.startswith("@llvm.compiler.used"):
                 lines.append(_limited(_joined(line), limits))
     first = next(i for i, line in enumerate(lines) if line.startswith(("@", "define", "%")))
     whole = "\n".join([*lines[:first], *declared, *lines[first:]])
@@ -66,11 +68,12 @@ def _limited(line: str, limits: dict[str, str]) -> str:
 
 
 def _joined(line: str) -> str:
-    """A kernel's body, which clang makes a function of its own, is inlined into the entry again."""
+    """Every function is inlined into the entries, as Metal's compiler does: an array that is handed to a call would
+    lie in memory and not in registers."""
     if line.startswith("attributes #"):
         return line.replace(" noinline", "")
-    if line.startswith("define") and "@__clang_ocl_kern_imp_" in line:
-        return re.sub(r"define (dso_local )?", "define internal ", line, count=1).replace(") #", ") alwaysinline #")
+    if line.startswith("define") and not _ENTRY.match(line):
+        return _LINKAGE.sub("define internal ", line, count=1).replace(") #", ") alwaysinline #")
     return line
 
 

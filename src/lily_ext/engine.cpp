@@ -87,7 +87,7 @@ struct Engine::State {
 
     ~State() {
         try {
-            backend->wait(0); // a step under way reads the weights
+            backend->wait(0);     // a step under way reads the weights
         } catch (const Error &) { // nobody is left to be told
         }
     }

@@ -23,6 +23,8 @@ define spir_kernel void @__msl_k_0() #1 {
 }
 define dso_local void @__clang_ocl_kern_imp___msl_k_0() #2 {
 }
+define linkonce_odr dso_local float @_Z3sumPf(ptr %x) #1 {
+}
 attributes #1 = { noinline nounwind }
 """
 
@@ -35,6 +37,7 @@ def test_the_step_over_the_ir() -> None:
     assert 'define spir_kernel void @gemm() "nvvm.maxntid"="512" #1 {' in lowered
     assert "_threads" not in lowered
     assert "define internal void @__clang_ocl_kern_imp___msl_k_0() alwaysinline #2" in lowered
+    assert "define internal float @_Z3sumPf(ptr %x) alwaysinline #1" in lowered
     assert "declare ptr addrspace(3) @__msl_tg" not in lowered
     assert "noinline" not in lowered
 
@@ -54,6 +57,7 @@ def test_products_of_matrices_use_the_tensor_cores(tmp_path: Path) -> None:
     text = compiled("gemm", tmp_path)
     assert set(re.findall(r"\.visible \.entry (\w+)\(", text)) == {"gemm_half", "gemm_float", "gemm_bfloat"}
     assert "mma.sync.aligned.m16n8k8" in text
+    assert ".func" not in text  # an array handed to one would lie in memory
     assert ".shared .align 16 .b8 __msl_variable_1" in text
     assert [path.name for path in tmp_path.iterdir()] == ["gemm.ptx"]
 

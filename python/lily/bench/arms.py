@@ -42,6 +42,12 @@ def run_lily(options: Options) -> Arm:
 
 def run_mlx(options: Options) -> Arm:
     """mlx-lm as it runs by default, on the same checkpoint. Options: model, length."""
+    device, read_and_write = mlx_lm(options["model"], options["length"], STEPS)
+    return measure(device, read_and_write)
+
+
+def mlx_lm(model: str, length: int, steps: int) -> tuple[str, Callable[[], Iterator[int]]]:
+    """Loads it; the device, and what reads `length` tokens and writes one and then `steps` more. Raises DeviceError."""
     from ..checkpoint import open_checkpoint
 
     try:
@@ -52,16 +58,16 @@ def run_mlx(options: Options) -> Arm:
         raise DeviceError(
             f"mlx-lm cannot be imported ({error}); install it with pip install 'mlx[cpu]' mlx-lm"
         ) from None
-    with open_checkpoint(options["model"]) as checkpoint:
+    with open_checkpoint(model) as checkpoint:
         vocab = checkpoint.architecture.vocab
-        model, _ = load_model(checkpoint.path)
-    ids = mx.array(prompt(options["length"], vocab))
+        loaded, _ = load_model(checkpoint.path)
+    ids = mx.array(prompt(length, vocab))
 
     def read_and_write() -> Iterator[int]:
-        for token, _ in generate_step(ids, model, max_tokens=STEPS + 1):
+        for token, _ in generate_step(ids, loaded, max_tokens=steps + 1):
             yield int(token)
 
-    return measure(f"mlx-lm on {mx.default_device()}", read_and_write)
+    return f"mlx-lm on {mx.default_device()}", read_and_write
 
 
 def run_llama(options: Options) -> Arm:

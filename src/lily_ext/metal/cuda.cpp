@@ -1,7 +1,8 @@
 // The CUDA driver: the kernels as PTX on an NVIDIA GPU, through the driver library of the system, which is loaded when
-// the device is opened; nothing of CUDA is needed to build. One stream runs everything in order, so barriers cost
-// nothing and two dispatches never overlap: it shows the concurrency within a dispatch, and the time of one. An indirect
-// dispatch waits for its count.
+// the device is opened; nothing of CUDA is needed to build. One stream runs all dispatches in order, so barriers cost
+// nothing and two dispatches never overlap: it shows the concurrency within a dispatch, and the time of one. Another one
+// has what the host reads and writes, which so never waits for a command buffer that runs meanwhile; and whoever waits
+// for a command buffer waits for its end and not for that of the next. An indirect dispatch waits for its count.
 
 #include <algorithm>
 #include <atomic>
@@ -9,11 +10,11 @@
 #include <deque>
 #include <fstream>
 #include <iterator>
+#include <mutex>
 #include <utility>
 
-#include <dlfcn.h>
-
 #include "../error.h"
+#include "cuda_library.h"
 #include "drivers.h"
 #include "toolchain/runtime/exec.h"
 
@@ -21,79 +22,13 @@ namespace lily::metal {
 
 namespace {
 
-using Pointer = std::uint64_t; // on the device
-using Handle = void *;
-using Code = int;
-
-[[noreturn]] void fail(const std::string &message) { throw Error(ErrorKind::device, message); }
-
-// The functions of libcuda in use. The names carry the versions of their interfaces.
-class Cuda {
-  public:
-    Cuda() {
-        for (const char *name : {"libcuda.so.1", "libcuda.so"}) {
-            library_ = library_ == nullptr ? dlopen(name, RTLD_NOW | RTLD_LOCAL) : library_;
-        }
-        if (library_ == nullptr) {
-            fail("the device 'metal:cuda' needs an NVIDIA GPU and its driver, but libcuda.so.1 is not here; use 'cpu'");
-        }
-        find(init, "cuInit");
-        find(device_get, "cuDeviceGet");
-        find(device_name, "cuDeviceGetName");
-        find(retain, "cuDevicePrimaryCtxRetain");
-        find(make_current, "cuCtxSetCurrent");
-        find(memory_info, "cuMemGetInfo_v2");
-        find(allocate, "cuMemAlloc_v2");
-        find(release, "cuMemFree_v2");
-        find(clear, "cuMemsetD8_v2");
-        find(to_device, "cuMemcpyHtoD_v2");
-        find(to_host, "cuMemcpyDtoH_v2");
-        find(load, "cuModuleLoadData");
-        find(unload, "cuModuleUnload");
-        find(function, "cuModuleGetFunction");
-        find(global, "cuModuleGetGlobal_v2");
-        find(launch, "cuLaunchKernel");
-        find(synchronize, "cuStreamSynchronize");
-        find(error_text, "cuGetErrorString");
-    }
-
-    void check(const char *what, Code code) const {
-        if (code != 0) {
-            const char *text = nullptr;
-            error_text(code, &text);
-            fail(std::string("CUDA failed to ") + what + ": " + (text == nullptr ? std::to_string(code) : text));
-        }
-    }
-
-    Code (*init)(unsigned) = nullptr;
-    Code (*device_get)(int *, int) = nullptr;
-    Code (*device_name)(char *, int, int) = nullptr;
-    Code (*retain)(Handle *, int) = nullptr;
-    Code (*make_current)(Handle) = nullptr;
-    Code (*memory_info)(std::size_t *, std::size_t *) = nullptr;
-    Code (*allocate)(Pointer *, std::size_t) = nullptr;
-    Code (*release)(Pointer) = nullptr;
-    Code (*clear)(Pointer, unsigned char, std::size_t) = nullptr;
-    Code (*to_device)(Pointer, const void *, std::size_t) = nullptr;
-    Code (*to_host)(void *, Pointer, std::size_t) = nullptr;
-    Code (*load)(Handle *, const void *) = nullptr;
-    Code (*unload)(Handle) = nullptr;
-    Code (*function)(Handle *, Handle, const char *) = nullptr;
-    Code (*global)(Pointer *, std::size_t *, Handle, const char *) = nullptr;
-    Code (*launch)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void **,
-                   void **) = nullptr;
-    Code (*synchronize)(Handle) = nullptr;
-    Code (*error_text)(Code, const char **) = nullptr;
-
-  private:
-    template <typename Function> void find(Function &to, const char *name) {
-        to = reinterpret_cast<Function>(dlsym(library_, name));
-        if (to == nullptr) {
-            fail(std::string("the NVIDIA driver has no ") + name + "; install a newer one");
-        }
-    }
-
-    Handle library_ = nullptr;
+// Where the arguments of one command buffer lie, in memory of the host that the GPU copies from by itself, and on the GPU;
+// and the mark of its end.
+struct Arguments {
+    std::byte *host = nullptr;
+    Pointer at = 0;
+    std::size_t bytes = 0;
+    Handle end = nullptr;
 };
 
 // The driver's state, kept by everything that came from it. Any thread may call: each call makes the context current.
@@ -101,12 +36,90 @@ struct Shared {
     Cuda cuda;
     int device = 0;
     Handle context = nullptr;
+    Handle work = nullptr;   // the stream of the dispatches
+    Handle copies = nullptr; // and that of the host
     std::atomic<std::size_t> allocated{0};
+
+    Shared() {
+        cuda.check("start", cuda.init(0));
+        cuda.check("find a GPU", cuda.device_get(&device, 0));
+        cuda.check("open the GPU", cuda.retain(&context, device));
+        here();
+        constexpr unsigned kNonBlocking = 1; // knows nothing of the default stream
+        cuda.check("make a stream", cuda.make_stream(&work, kNonBlocking));
+        cuda.check("make a stream", cuda.make_stream(&copies, kNonBlocking));
+    }
+    Shared(const Shared &) = delete;
+    Shared &operator=(const Shared &) = delete;
+    ~Shared() {
+        cuda.make_current(context);
+        for (const Arguments &arguments : spare_) {
+            free(arguments);
+        }
+        cuda.end_stream(copies);
+        cuda.end_stream(work);
+    }
 
     const Cuda &here() const {
         cuda.check("enter its context", cuda.make_current(context));
         return cuda;
     }
+
+    // What was started in the stream of copies is done.
+    void copied(const char *what, Code code) const {
+        cuda.check(what, code);
+        cuda.check(what, cuda.synchronize(copies));
+    }
+
+    // Kept and handed out again, because making some waits for the GPU.
+    Arguments take_arguments(std::size_t bytes) {
+        constexpr std::size_t kLeast = 1 << 17;
+        {
+            const std::lock_guard lock(mutex_);
+            const auto found = std::find_if(spare_.begin(), spare_.end(),
+                                            [&](const Arguments &arguments) { return arguments.bytes >= bytes; });
+            if (found != spare_.end()) {
+                const Arguments arguments = *found;
+                spare_.erase(found);
+                return arguments;
+            }
+        }
+        Arguments made;
+        try {
+            constexpr unsigned kWithoutTimes = 2;
+            cuda.check("mark an end", cuda.make_event(&made.end, kWithoutTimes));
+            void *host = nullptr;
+            cuda.check("get memory for arguments", cuda.allocate_host(&host, std::max(bytes, kLeast), 0));
+            made.host = static_cast<std::byte *>(host);
+            cuda.check("get memory for arguments", cuda.allocate(&made.at, std::max(bytes, kLeast)));
+            made.bytes = std::max(bytes, kLeast);
+        } catch (...) {
+            free(made);
+            throw;
+        }
+        return made;
+    }
+
+    void give_back(const Arguments &arguments) {
+        const std::lock_guard lock(mutex_);
+        spare_.push_back(arguments);
+    }
+
+  private:
+    void free(const Arguments &arguments) const {
+        if (arguments.at != 0) {
+            cuda.release(arguments.at);
+        }
+        if (arguments.host != nullptr) {
+            cuda.release_host(arguments.host);
+        }
+        if (arguments.end != nullptr) {
+            cuda.end_event(arguments.end);
+        }
+    }
+
+    std::mutex mutex_;
+    std::vector<Arguments> spare_;
 };
 
 class CudaBuffer final : public DeviceBuffer {
@@ -198,27 +211,32 @@ class CudaCommands final : public CommandBuffer {
 
     void commit() override {
         const Cuda &cuda = shared_->here();
+        arguments_ = shared_->take_arguments(bytes_.size());
+        committed_ = true;
         if (!bytes_.empty()) {
-            constants_ = allocate(shared_, bytes_.size());
-            cuda.check("copy arguments", cuda.to_device(constants_->at(), bytes_.data(), bytes_.size()));
+            std::memcpy(arguments_.host, bytes_.data(), bytes_.size());
+            cuda.check("copy arguments", cuda.to_device(arguments_.at, arguments_.host, bytes_.size(), shared_->work));
         }
         for (Launch &launch : launches_) {
             for (std::uint32_t i = 0; i < std::size(launch.args.buf); ++i) {
-                launch.args.buf[i] += (launch.in_bytes >> i & 1U) != 0 ? constants_->at() : 0;
+                launch.args.buf[i] += (launch.in_bytes >> i & 1U) != 0 ? arguments_.at : 0;
             }
             run(cuda, launch);
         }
+        cuda.check("mark an end", cuda.record(arguments_.end, shared_->work));
+        marked_ = true;
     }
 
     void wait() override {
         const Cuda &cuda = shared_->here();
-        cuda.check("run a command buffer", cuda.synchronize(nullptr));
+        cuda.check("run a command buffer", cuda.wait_for(arguments_.end));
     }
 
     ~CudaCommands() override {
-        if (constants_) { // kernels may still read them
+        if (committed_) { // kernels may still read the arguments
             shared_->cuda.make_current(shared_->context);
-            shared_->cuda.synchronize(nullptr);
+            marked_ ? shared_->cuda.wait_for(arguments_.end) : shared_->cuda.synchronize(shared_->work);
+            shared_->give_back(arguments_);
         }
     }
 
@@ -248,10 +266,12 @@ class CudaCommands final : public CommandBuffer {
         launches_.push_back(next_);
     }
 
-    static void run(const Cuda &cuda, Launch &launch) {
+    void run(const Cuda &cuda, Launch &launch) const {
         msl_args &args = launch.args;
         if (launch.indirect != 0) {
-            cuda.check("read a count of groups", cuda.to_host(args.tgs, launch.indirect, sizeof args.tgs));
+            cuda.check("read a count of groups",
+                       cuda.to_host(args.tgs, launch.indirect, sizeof args.tgs, shared_->work));
+            cuda.check("read a count of groups", cuda.synchronize(shared_->work));
         }
         if (args.tgs[0] == 0 || args.tgs[1] == 0 || args.tgs[2] == 0) {
             return;
@@ -262,7 +282,7 @@ class CudaCommands final : public CommandBuffer {
         void *parameters[] = {&args};
         cuda.check("launch a kernel",
                    cuda.launch(launch.pipeline->function, args.tgs[0], args.tgs[1], args.tgs[2], args.tptg[0],
-                               args.tptg[1], args.tptg[2], launch.threadgroup, nullptr, parameters, nullptr));
+                               args.tptg[1], args.tptg[2], launch.threadgroup, shared_->work, parameters, nullptr));
     }
 
     std::shared_ptr<Shared> shared_;
@@ -270,16 +290,14 @@ class CudaCommands final : public CommandBuffer {
     std::uint32_t threadgroup_[std::extent_v<decltype(msl_args::tgoff)>] = {};
     std::deque<Launch> launches_;
     std::vector<std::byte> bytes_;
-    std::unique_ptr<CudaBuffer> constants_; // bytes_, on the device
+    Arguments arguments_; // bytes_, on the device
+    bool committed_ = false;
+    bool marked_ = false; // its end is
 };
 
 class CudaDevice final : public Device {
   public:
     explicit CudaDevice(const std::vector<std::string> &kernels) : shared_(std::make_shared<Shared>()) {
-        const Cuda &cuda = shared_->cuda;
-        cuda.check("start", cuda.init(0));
-        cuda.check("find a GPU", cuda.device_get(&shared_->device, 0));
-        cuda.check("open the GPU", cuda.retain(&shared_->context, shared_->device));
         for (const std::string &path : kernels) {
             std::ifstream file(path, std::ios::binary);
             texts_.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
@@ -314,7 +332,7 @@ class CudaDevice final : public Device {
 
     std::unique_ptr<DeviceBuffer> buffer(std::size_t bytes) override {
         std::unique_ptr<CudaBuffer> made = allocate(shared_, bytes);
-        shared_->cuda.check("clear memory", shared_->cuda.clear(made->at(), 0, bytes));
+        shared_->copied("clear memory", shared_->cuda.clear(made->at(), 0, bytes, shared_->copies));
         return made;
     }
 
@@ -322,12 +340,14 @@ class CudaDevice final : public Device {
 
     void read(const DeviceBuffer &from, std::size_t offset, std::span<std::byte> to) override {
         const Cuda &cuda = shared_->here();
-        cuda.check("read memory", cuda.to_host(to.data(), of_cuda(from).at() + offset, to.size()));
+        shared_->copied("read memory",
+                        cuda.to_host(to.data(), of_cuda(from).at() + offset, to.size(), shared_->copies));
     }
 
     void write(DeviceBuffer &to, std::size_t offset, std::span<const std::byte> from) override {
         const Cuda &cuda = shared_->here();
-        cuda.check("write memory", cuda.to_device(of_cuda(to).at() + offset, from.data(), from.size()));
+        shared_->copied("write memory",
+                        cuda.to_device(of_cuda(to).at() + offset, from.data(), from.size(), shared_->copies));
     }
 
     std::unique_ptr<Pipeline> pipeline(const std::string &kernel, std::span<const Constant> constants) override {
@@ -360,7 +380,7 @@ class CudaDevice final : public Device {
         return made;
     }
 
-    static void set_constant(const Cuda &cuda, Handle module, const Constant &constant) {
+    void set_constant(const Cuda &cuda, Handle module, const Constant &constant) const {
         const std::uint8_t defined = 1;
         const std::pair<std::string, std::pair<const void *, std::size_t>> variables[] = {
             {"__msl_fc_" + std::to_string(constant.index), {&constant.value, sizeof constant.value}},
@@ -369,7 +389,8 @@ class CudaDevice final : public Device {
             Pointer at = 0;
             std::size_t bytes = 0;
             if (cuda.global(&at, &bytes, module, name.c_str()) == 0) { // optimised away where nothing reads it
-                cuda.check("set a constant", cuda.to_device(at, content.first, std::min(bytes, content.second)));
+                shared_->copied("set a constant",
+                                cuda.to_device(at, content.first, std::min(bytes, content.second), shared_->copies));
             }
         }
     }

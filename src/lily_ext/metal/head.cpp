@@ -10,7 +10,7 @@ namespace lily::metal {
 
 namespace {
 
-constexpr std::int64_t kRows = 64; // of the table, a threadgroup: 8 simdgroups of 8
+constexpr std::int64_t kRows = 256; // of the table, a threadgroup: 8 simdgroups of 32
 
 struct Layout {
     Tensor normed, best;

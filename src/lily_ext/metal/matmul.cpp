@@ -35,7 +35,7 @@ std::int64_t gemv_rows(std::span<const Projection> projections) {
     for (const Projection &projection : projections) {
         outputs += projection.w->rows;
     }
-    return outputs >= 8192 ? 8 : outputs >= 1024 ? 2 : 1;
+    return outputs >= 8192 ? 4 : outputs >= 1024 ? 2 : 1;
 }
 
 // Reads: each row of weights once; x and the norm once, and again in every threadgroup.
