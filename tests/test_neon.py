@@ -1,4 +1,4 @@
-"""The NEON kernels on a machine that has none: built by a cross compiler, run by qemu, compared with numpy.
+"""The kernels for arm64 on a machine that has none: built by a cross compiler, run by qemu, compared with numpy.
 
 The comparisons are those of tests/ops, on a few of their cases; only what runs the sublayer is another program
 (tests/neon/driver.cpp), with one thread and with two. On an arm64 machine tests/ops runs NEON itself.
@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernels import Kernels
+from kernels import Kernels, cpu_probes
 
 from reference import Array
 
 ROOT = Path(__file__).resolve().parent.parent
+SETS = ("neondot", "neon")
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 LIBRARIES = "/usr/aarch64-linux-gnu"  # where Debian puts those of the cross compiler
 MISSING = [tool for tool in (COMPILER, EMULATOR, "cmake", "ninja") if shutil.which(tool) is None]
@@ -78,13 +79,16 @@ def written(value: Any) -> bytes:
 class Emulated:
     """A probe whose calls run in the driver."""
 
-    def __init__(self, driver: Path, threads: int) -> None:
-        self._command = [EMULATOR, "-L", LIBRARIES, str(driver), "neon", str(threads)]
+    byte_inputs = False
+
+    def __init__(self, driver: Path, isa: str, threads: int) -> None:
+        self._command = [EMULATOR, "-L", LIBRARIES, str(driver), isa, str(threads)]
 
     def __getattr__(self, word: str) -> Any:
         def call(*arguments: Any) -> Any:
             sent = b"".join(map(written, arguments))
-            done = subprocess.run([*self._command, word], input=sent, capture_output=True)
+            inputs = "bytes" if self.byte_inputs else "bf16"
+            done = subprocess.run([*self._command, inputs, word], input=sent, capture_output=True)
             assert done.returncode == 0, done.stderr.decode()
             results, rest = [], done.stdout
             for dtype in RESULTS[word]:
@@ -99,15 +103,19 @@ class Emulated:
 
 
 class Neon(Kernels):
-    """What the tests of the sublayers take for an instruction set."""
+    """What the tests of the sublayers take for an instruction set; one that is not of arm64 runs on this machine."""
 
     driver: Path
 
-    def __init__(self, isa: str) -> None:
-        assert isa == "neon"
-        self.probes: list[Any] = [Emulated(self.driver, threads) for threads in (1, 2)]
+    def __init__(self, isa: str, byte_inputs: bool = False) -> None:
+        emulated = isa in SETS
+        self.probes: list[Any] = [Emulated(self.driver, isa, n) for n in (1, 2)] if emulated else cpu_probes(isa)
+        self.byte_inputs = byte_inputs
+        for probe in self.probes:
+            probe.byte_inputs = byte_inputs
 
 
+ONE, MANY = {"rows": 1, "byte_inputs": False}, {"byte_inputs": True}
 USUAL = {"packing": "affine4", "base": 1, "hidden": 192}
 ATTENTION = {"heads": (4, 2), "head": (128, 32), "size": 2.0**-4, "gain": 1.0, "spare": 5}
 DELTA = {"heads": (2, 4), "dims": (64, 128), "size": 2.0**-4, "gain": 1.0}
@@ -122,17 +130,30 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
         for packing in ("affine4", "affine8", "bf16")
     ),
     *(
+        ("matmul", "test_inputs_of_8_bits", {"rows": rows, "outputs": 37, "groups": 3, "packing": packing, "base": 4})
+        for rows in (2, 33)
+        for packing in ("affine4", "affine8")
+    ),
+    *(
+        ("matmul", test, {"rows": 60, "packing": packing} | more)
+        for test, more in (
+            ("test_the_largest_sums_of_8_bits", {}),
+            ("test_every_code_at_every_place", {"byte_inputs": True}),
+        )
+        for packing in ("affine4", "affine8")
+    ),
+    *(
         ("embed", "test_embed", {"rows": 9, "cols": 192, "vocab": 50, "packing": packing, "base": 8})
         for packing in ("affine4", "affine8", "bf16")
     ),
-    ("attention", "test_attention", USUAL | ATTENTION | {"rows": 1, "position": 150}),
-    ("attention", "test_attention", USUAL | ATTENTION | {"rows": 65, "position": 100, "packing": "affine8"}),
+    ("attention", "test_attention", USUAL | ATTENTION | ONE | {"position": 150}),
+    ("attention", "test_attention", USUAL | ATTENTION | MANY | {"rows": 65, "position": 100, "packing": "affine8"}),
     ("attention", "test_sharp_scores", {"sharpness": 40.0, "rows": 5}),
-    ("gated_delta", "test_gated_delta", USUAL | DELTA | {"rows": 1, "position": 20}),
-    ("gated_delta", "test_gated_delta", USUAL | DELTA | {"rows": 70, "position": 30, "packing": "bf16"}),
+    ("gated_delta", "test_gated_delta", USUAL | DELTA | ONE | {"position": 20}),
+    ("gated_delta", "test_gated_delta", USUAL | DELTA | MANY | {"rows": 70, "position": 30, "packing": "bf16"}),
     ("gated_delta", "test_extreme_decay", {"rows": 64, "rate": 300.0}),
-    ("moe", "test_moe", USUAL | MOE | {"rows": 1}),
-    ("moe", "test_moe", USUAL | MOE | {"rows": 40, "packing": "affine8"}),
+    ("moe", "test_moe", USUAL | MOE | ONE),
+    ("moe", "test_moe", USUAL | MOE | MANY | {"rows": 40, "packing": "affine8"}),
     ("moe", "test_ties_go_to_the_lowest_id", {"rows": 2}),
     ("bidirectional", "test_bidirectional", USUAL | BIDIRECTIONAL | {"lengths": (1, 64, 33)}),
     ("mlp", "test_mlp", {"rows": 17, "hidden": 192, "width": 128, "packing": "affine4", "down": "affine8", "base": 1}),
@@ -142,9 +163,10 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.parametrize("isa", SETS)
 @pytest.mark.parametrize(("word", "test", "case"), CASES)
 def test_it_agrees_with_numpy(
-    driver: Path, monkeypatch: pytest.MonkeyPatch, word: str, test: str, case: dict[str, Any]
+    driver: Path, monkeypatch: pytest.MonkeyPatch, isa: str, word: str, test: str, case: dict[str, Any]
 ) -> None:
     module = importlib.import_module(f"ops.test_{word}")
     monkeypatch.setattr(Neon, "driver", driver, raising=False)
@@ -152,12 +174,12 @@ def test_it_agrees_with_numpy(
     function = getattr(module, test)
     drawn = getattr(function, "hypothesis", None)
     if drawn is None:
-        function(isa="neon", **case)
+        function(isa=isa, **case)
     else:
-        drawn.inner_test(isa="neon", **case, seed=len(str(case)))
+        drawn.inner_test(isa=isa, **case, seed=len(str(case)))
 
 
 def test_what_the_driver_cannot_do_is_told(driver: Path) -> None:
     x: Array = np.zeros((1, 64), np.uint16)
     with pytest.raises(AssertionError, match=r"weight is f32 \[63\], expected f32 \[64\]|63"):
-        Emulated(driver, 1).norm(x, np.ones(63, np.float32), 1e-6)
+        Emulated(driver, SETS[0], 1).norm(x, np.ones(63, np.float32), 1e-6)

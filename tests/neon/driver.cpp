@@ -171,14 +171,16 @@ void run(Probe &probe, const std::string &word) {
 
 } // namespace
 
-// driver ISA THREADS WORD
+// driver ISA THREADS INPUTS WORD, where INPUTS of affine products are taken as "bf16" or as "bytes"
 int main(int count, char **arguments) {
     try {
-        if (count != 4) {
-            throw std::runtime_error("expected an instruction set, a number of threads and a sublayer");
+        if (count != 5) {
+            throw std::runtime_error(
+                "expected an instruction set, a number of threads, a kind of inputs and a sublayer");
         }
         Probe probe(open_device({"cpu", arguments[1], std::stoi(arguments[2]), {}}));
-        run(probe, arguments[3]);
+        probe.byte_inputs = std::string(arguments[3]) == "bytes";
+        run(probe, arguments[4]);
         return 0;
     } catch (const std::exception &error) {
         std::fprintf(stderr, "%s\n", error.what());

@@ -118,10 +118,25 @@ def test_a_row_does_not_depend_on_its_neighbours(isa: str, seed: int, rows: int,
     assert part.tobytes() == whole[first : first + count].tobytes()
 
 
-@pytest.mark.parametrize("isa", KERNELS)
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
 @pytest.mark.parametrize("packing", ["affine4", "affine8"])
-@pytest.mark.parametrize("rows", [1, 2, 40])
-def test_every_code_at_every_place(isa: str, packing: str, rows: int) -> None:
+@pytest.mark.parametrize("rows", [2, 60])
+def test_the_largest_sums_of_8_bits(isa: str, packing: str, rows: int) -> None:
+    """The largest codes meet inputs that are all as large as they can be, of either sign: the sums are still exact."""
+    codes, most = np.full((37, 24 if packing == "affine4" else 48), 2**32 - 1, np.uint32), 2 ** int(packing[-1]) - 1
+    one, zero = np.full((37, 3), 0x3F80, np.uint16), np.zeros((37, 3), np.uint16)
+    signs = np.where(np.arange(rows) % 2 == 0, 1, -1)[:, None]
+    x = bf16_bits(127.0 * signs * np.ones((rows, 192)))
+    y = Kernels(isa, byte_inputs=True).run("matmul", x, Matrix(packing, codes, one, zero), 0)
+    assert np.array_equal(y, np.broadcast_to(192 * 127 * most * signs, (rows, 37)))
+
+
+@pytest.mark.parametrize(
+    ("isa", "byte_inputs"), [*((isa, False) for isa in KERNELS), *((isa, True) for isa in INSTRUCTION_SETS)]
+)
+@pytest.mark.parametrize("packing", ["affine4", "affine8"])
+@pytest.mark.parametrize("rows", [1, 2, 40, 60])
+def test_every_code_at_every_place(isa: str, byte_inputs: bool, packing: str, rows: int) -> None:
     """One input at a time meets each code: an unpacking that swaps or drops one cannot hide in a sum."""
     bits = 4 if packing == "affine4" else 8
     per_word = 32 // bits
@@ -130,9 +145,9 @@ def test_every_code_at_every_place(isa: str, packing: str, rows: int) -> None:
     shifts = np.arange(0, 32, bits, dtype=np.uint32)
     words = np.bitwise_or.reduce(codes.reshape(2**bits, -1, per_word) << shifts, axis=-1)
     one, zero = np.full((2**bits, 2), 0x3F80, np.uint16), np.zeros((2**bits, 2), np.uint16)
-    kernels, matrix = Kernels(isa), Matrix(packing, words, one, zero)
+    kernels, matrix = Kernels(isa, byte_inputs), Matrix(packing, words, one, zero)
     for first in range(0, 128, rows):
         x = np.zeros((min(rows, 128 - first), 128), np.uint16)
-        x[np.arange(len(x)), first + np.arange(len(x))] = 0x3F80
+        x[np.arange(len(x)), first + np.arange(len(x))] = 0x42FE  # 127, so that nothing is rounded in 8 bits either
         y = kernels.run("matmul", x, matrix, 0)
-        assert np.array_equal(y, codes[:, first : first + len(x)].T)
+        assert np.array_equal(y, 127 * codes[:, first : first + len(x)].T)

@@ -3,6 +3,11 @@
 #include <cstdlib>
 #include <string>
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 #include "../error.h"
 #include "kernels.h"
 
@@ -23,6 +28,11 @@ namespace avx2 {
 extern const Kernels kernels;
 }
 #endif
+#if defined(LILY_HAVE_neondot)
+namespace neondot {
+extern const Kernels kernels;
+}
+#endif
 #if defined(LILY_HAVE_neon)
 namespace neon {
 extern const Kernels kernels;
@@ -31,7 +41,17 @@ extern const Kernels kernels;
 
 namespace {
 
-constexpr int kMost = 4;
+constexpr int kMost = 3;
+
+#if defined(LILY_HAVE_neondot)
+bool has_dot_product() {
+#if defined(__linux__)
+    return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#else
+    return true; // every Mac with such a processor has it
+#endif
+}
+#endif
 
 struct Available {
     const Kernels *sets[kMost];
@@ -59,6 +79,11 @@ struct Available {
 #if defined(LILY_HAVE_avx2)
         if (avx2) {
             sets[count++] = &avx2::kernels;
+        }
+#endif
+#if defined(LILY_HAVE_neondot)
+        if (has_dot_product()) {
+            sets[count++] = &neondot::kernels;
         }
 #endif
 #if defined(LILY_HAVE_neon)

@@ -57,16 +57,23 @@ template <Packing packing> LILY_INLINE F scale_of_words(const std::uint8_t *scal
     return packing == Packing::affine4 && whole ? word_scales4(p) : set1_bf16(p);
 }
 
-// What one vector of words adds to a row's sums.
-template <Packing packing> LILY_INLINE F multiply(Words w, const Unit *inputs, const std::uint8_t *scales,
-                                                  std::int64_t vector, bool whole, F sums) {
+// What a vector of words of each of several rows adds to their sums. The rows take turns, so that none waits for its own
+// last step and an input, once read, meets them all.
+template <Packing packing, int count> LILY_INLINE void multiply(const Words *w, const std::uint32_t *inputs,
+                                                                const std::uint8_t *const *scales, std::int64_t vector,
+                                                                bool whole, F *sums) {
     constexpr bool affine = packing != Packing::bf16;
-    F dot = affine ? zero() : sums;
-    for (int u = 0; u < word_units(packing); ++u)
-        dot = step(dot, unit_of<packing>(w, u), inputs[u]);
-    if constexpr (affine)
-        dot = fma(scale_of_words<packing>(scales, vector, whole), dot, sums);
-    return dot;
+    F dots[count];
+    for (int r = 0; r < count; ++r)
+        dots[r] = affine ? zero() : sums[r];
+    for (int u = 0; u < word_units(packing); ++u) {
+        const Unit input = load_unit(inputs + u * kLanes);
+#pragma GCC unroll 4
+        for (int r = 0; r < count; ++r)
+            dots[r] = step(dots[r], unit_of<packing>(w[r], u), input);
+    }
+    for (int r = 0; r < count; ++r)
+        sums[r] = affine ? fma(scale_of_words<packing>(scales[r], vector, whole), dots[r], sums[r]) : dots[r];
 }
 
 constexpr std::int64_t kAhead = 8192; // bytes between the codes in use and those asked for
@@ -88,25 +95,20 @@ static void dot_few(const Rows &rows, const Rows &ahead, std::int64_t first, con
         scales[r] = packing == Packing::bf16 ? nullptr : rows.scales + (first + r) * groups * 2;
         sums[r] = zero();
     }
-    Unit inputs[units];
+    Words w[count];
     for (std::int64_t v = 0; v < vectors; ++v) {
-        for (int u = 0; u < units; ++u)
-            inputs[u] = load_unit(x.units + (v * units + u) * kLanes);
 #pragma GCC unroll 4
         for (int r = 0; r < count; ++r) {
-            const std::uint8_t *p = codes[r] + v * kLanes * 4;
             prefetch(ahead.codes + r * stride + v * kLanes * 4);
-            sums[r] = multiply<packing>(stream_words(p), inputs, scales[r], v, true, sums[r]);
+            w[r] = stream_words(codes[r] + v * kLanes * 4);
         }
+        multiply<packing, count>(w, x.units + v * units * kLanes, scales, v, true, sums);
     }
     if (const int left = static_cast<int>(words - vectors * kLanes)) {
-        for (int u = 0; u < units; ++u)
-            inputs[u] = load_unit(x.units + (vectors * units + u) * kLanes);
 #pragma GCC unroll 4
-        for (int r = 0; r < count; ++r) {
-            const Words w = load_words_n(codes[r] + vectors * kLanes * 4, left);
-            sums[r] = multiply<packing>(w, inputs, scales[r], vectors, false, sums[r]);
-        }
+        for (int r = 0; r < count; ++r)
+            w[r] = load_words_n(codes[r] + vectors * kLanes * 4, left);
+        multiply<packing, count>(w, x.units + vectors * units * kLanes, scales, vectors, false, sums);
     }
 #pragma GCC unroll 4
     for (int r = 0; r < count; ++r) {

@@ -1,6 +1,7 @@
 // See peak_loops.h.
 #include "peak_loops.h"
 
+#include "byte_units.h"
 #include "simd.h"
 
 namespace lily::cpu::LILY_ISA {
@@ -10,8 +11,8 @@ namespace lily::cpu::LILY_ISA {
 constexpr int kSums = 12;
 
 static double in_all(F sums) { return static_cast<double>(sum(sums)); }
-#if defined(LILY_BYTE_UNITS)
-static double in_all(Counts sums) { return in_all(to_float(sums)); }
+#if defined(LILY_BYTE_DOT)
+static double in_all(Words counts) { return in_all(counts_to_float(counts)); }
 #endif
 
 double read_ones(const float *from, std::int64_t count) {
@@ -48,15 +49,16 @@ template <typename Sum, typename Step> LILY_INLINE double repeat(Sum none, const
 
 double multiply_ones(Numbers numbers, std::int64_t rounds) {
     const F one = pinned(set1(1));
-#if defined(LILY_BYTE_UNITS)
-    // The instructions for pairs of bf16 and for fours of bytes come together.
+#if defined(LILY_BF16_DOT)
     if (numbers == Numbers::bf16) {
         const P ones = pinned(set1_pair(0x3f803f80u));
         return repeat(zero(), [&](F acc) { return dot2(acc, ones, ones); }, rounds);
     }
+#endif
+#if defined(LILY_BYTE_DOT)
     if (numbers == Numbers::bytes) {
-        const Unit ones = pinned(set1_pair(0x01010101u));
-        return repeat(no_counts(), [&](Counts acc) { return step(acc, ones, ones); }, rounds);
+        const Words ones = pinned(set1_pair(0x01010101u));
+        return repeat(no_counts(), [&](Words acc) { return step_bytes4(acc, ones, ones); }, rounds);
     }
 #endif
     return numbers == Numbers::f32 ? repeat(zero(), [&](F acc) { return fma(one, one, acc); }, rounds) : 0;

@@ -1,6 +1,7 @@
-// Vectors of one instruction set, under names that are the same for all: the only file with intrinsics. It is included by
-// the per-ISA files alone, each time inside the namespace of its set, and everything in it is forced inline, so that no
-// function compiled for one set can stand in for another at link time. No loads or stores assume alignment.
+// Vectors of one instruction set, under names that are the same for all: with byte_units.h, which goes on from here, the
+// only file with intrinsics. It is included by the per-ISA files alone, each time inside the namespace of its set, and
+// everything in it is forced inline, so that no function compiled for one set can stand in for another at link time. No
+// loads or stores assume alignment.
 //
 // Three layers. F is a vector of kLanes floats. P is a vector of kLanes pairs of bf16. The rest is what matmul needs of
 // packed weights: a "unit" is the 32-bit operand of one multiply-accumulate lane, a pair of bf16 where the machine has
@@ -10,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#if defined(LILY_ISA_neon)
+#if defined(LILY_ISA_neon) || defined(LILY_ISA_neondot)
 #include <arm_neon.h>
 #else
 // g++ 12 takes the deliberately undefined operands in its own AVX-512 header for a mistake of ours.
@@ -39,6 +40,18 @@ LILY_INLINE std::uint16_t to_bf16(float value) {
     if ((bits & 0x7fffffffu) > 0x7f800000u)
         return static_cast<std::uint16_t>((bits >> 16) | 0x40);
     return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+// Keeps a vector in a register, as it is at this point.
+template <typename V> LILY_INLINE V pinned(V v) {
+#if defined(LILY_ISA_neon) || defined(LILY_ISA_neondot)
+    asm("" : "+w"(v));
+#elif defined(LILY_ISA_avx2)
+    asm("" : "+x"(v));
+#else
+    asm("" : "+v"(v));
+#endif
+    return v;
 }
 
 #if defined(LILY_ISA_avx512) || defined(LILY_ISA_avx512bf16)
@@ -185,6 +198,7 @@ LILY_INLINE F word_scales4(const void *p) {
 
 using Unit = P;
 constexpr int kUnitInputs = 2;
+#define LILY_BF16_DOT 1 // one instruction adds up the products of pairs of bf16
 LILY_INLINE Unit load_unit(const std::uint32_t *p) { return _mm512_loadu_si512(p); }
 LILY_INLINE void store_unit(std::uint32_t *p, Unit v) { _mm512_storeu_si512(p, v); }
 LILY_INLINE Unit set1_unit(const std::uint32_t *p) { return _mm512_set1_epi32(static_cast<int>(*p)); }
@@ -218,30 +232,6 @@ LILY_INLINE void order8(const std::uint16_t *x, std::uint32_t *units) {
 }
 LILY_INLINE void order16(const std::uint16_t *x, std::uint32_t *units) {
     _mm512_storeu_si512(units, _mm512_loadu_si512(x));
-}
-
-// Where the machine multiplies bytes, a byte unit is four inputs of 8 bits, and its sums are whole numbers.
-#define LILY_BYTE_UNITS 1
-using Counts = __m512i;
-LILY_INLINE Counts no_counts() { return _mm512_setzero_si512(); }
-// In assembly, because g++ 12 copies the sums of this intrinsic around.
-LILY_INLINE Counts step(Counts acc, Unit w, Unit x) {
-    asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(w), "v"(x));
-    return acc;
-}
-LILY_INLINE F to_float(Counts v) { return _mm512_cvtepi32_ps(v); }
-// Byte unit j of a word of 4-bit codes: codes j, j + 2, j + 4, j + 6.
-LILY_INLINE Unit byte_unit4(Words w, int j) {
-    return _mm512_and_si512(_mm512_srli_epi32(w, 4 * j), _mm512_set1_epi32(0x0f0f0f0f));
-}
-// kLanes whole numbers from -127 to 127 to bytes, in the order of the codes.
-LILY_INLINE __m128i to_bytes(F v) { return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)); }
-LILY_INLINE void order_bytes4(F v, std::uint32_t *units) {
-    const __m128i apart = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
-    _mm_storeu_si128(reinterpret_cast<__m128i *>(units), _mm_shuffle_epi8(to_bytes(v), apart));
-}
-LILY_INLINE void order_bytes8(F v, std::uint32_t *units) {
-    _mm_storeu_si128(reinterpret_cast<__m128i *>(units), to_bytes(v));
 }
 
 #else
@@ -400,7 +390,7 @@ LILY_INLINE Unit unit8(Words w, int j) {
                                      : _mm256_and_si256(w, _mm256_set1_epi32(255 << (8 * j))));
 }
 
-#elif defined(LILY_ISA_neon)
+#elif defined(LILY_ISA_neon) || defined(LILY_ISA_neondot)
 
 using F = float32x4_t;
 using P = uint32x4_t;
@@ -574,18 +564,6 @@ LILY_INLINE void order8(const std::uint16_t *x, std::uint32_t *units) { order16(
 #endif
 
 #endif
-
-// Keeps a vector in a register, as it is at this point.
-template <typename V> LILY_INLINE V pinned(V v) {
-#if defined(LILY_ISA_neon)
-    asm("" : "+w"(v));
-#elif defined(LILY_ISA_avx2)
-    asm("" : "+x"(v));
-#else
-    asm("" : "+v"(v));
-#endif
-    return v;
-}
 
 // Words in a register: a compiler would rather read them again for every shift, and a vector that straddles two cache
 // lines, as unaligned ones do, costs two reads each time.

@@ -1,6 +1,7 @@
 // See tile.h. Not here: what becomes of the totals, and how panels are spread over threads.
 #include "tile.h"
 
+#include "byte_units.h"
 #include "scratch.h"
 
 namespace lily::cpu::LILY_ISA {
@@ -14,9 +15,11 @@ constexpr std::int64_t kUnpackedRows = kLanes == 16 ? 48 : kBlock + 1;
 
 // Units of a group whose inputs are bytes.
 #if defined(LILY_BYTE_UNITS)
-constexpr int kByteUnits = kGroup / 4;
+LILY_INLINE constexpr int byte_units(Packing packing) {
+    return static_cast<int>(kGroup) / (packing == Packing::affine4 ? 4 : kByteInputs8);
+}
 #else
-constexpr int kByteUnits = kUnits; // the same whole numbers, in the units of this machine
+LILY_INLINE constexpr int byte_units(Packing) { return kUnits; } // the same whole numbers, in the units of this machine
 #endif
 
 std::size_t activations_bytes(std::int64_t rows, std::int64_t cols) {
@@ -57,17 +60,8 @@ static float sum_of_group(const std::uint16_t *x) {
     return sum(total);
 }
 
-// kLanes whole numbers, part i of a group, into byte units or, where there are none, back to bf16, which holds them.
-#if defined(LILY_BYTE_UNITS)
-static void order_bytes(Packing packing, F v, int i, std::uint32_t *units) {
-    if (packing == Packing::affine4)
-        order_bytes4(v, units + i * kLanes / 4);
-    else
-        order_bytes8(v, units + i * kLanes / 4);
-}
-#endif
-
-// Inputs of a group into byte units; returns their scale. What is not finite makes the scale NaN.
+// Inputs of a group into byte units or, where there are none, back to bf16, which holds the whole numbers; returns their
+// scale. What is not finite makes the scale NaN.
 static float round_group(Packing packing, const std::uint16_t *x, std::uint32_t *units, float &sum_of_rounded) {
     F peaks = zero(), nothing = zero();
     for (int i = 0; i < kGroup / kLanes; ++i) {
@@ -83,7 +77,10 @@ static float round_group(Packing packing, const std::uint16_t *x, std::uint32_t 
         const F v = nearest(mul(load_bf16(x + i * kLanes), inverse));
         total = add(total, v);
 #if defined(LILY_BYTE_UNITS)
-        order_bytes(packing, v, i, units);
+        if (packing == Packing::affine4)
+            order_bytes4(v, i, units);
+        else
+            order_bytes8(v, i, units);
 #else
         store_bf16(rounded + i * kLanes, v);
 #endif
@@ -99,7 +96,7 @@ void arrange_row(Packing packing, const std::uint16_t *x, std::int64_t cols, std
     for (std::int64_t g = 0; g < cols / kGroup; ++g, x += kGroup) {
         const std::int64_t at = g * to.rows + row;
         if (to.scales) {
-            to.scales[at] = round_group(packing, x, to.units + at * kByteUnits, to.sums[at]);
+            to.scales[at] = round_group(packing, x, to.units + at * byte_units(packing), to.sums[at]);
         } else {
             order_group(packing, x, to.units + at * kUnits);
             to.sums[at] = sum_of_group(x);
@@ -171,27 +168,49 @@ LILY_INLINE void prefetch_panel(const Panel &panel, std::int64_t part, std::int6
     }
 }
 
+// How a group's products are taken and summed: in the units of this machine.
+template <Packing packing, bool bytes> struct Dots {
+    using Operand = Unit;
+    using Sum = F;
+    static constexpr int kOfGroup = kUnits, kMostSteps = kUnits; // units of a group, and how many a sum can take
+    LILY_INLINE Operand load(const std::uint32_t *p) { return load_unit(p); }
+    LILY_INLINE Operand repeat(const std::uint32_t *p) { return set1_unit(p); }
+    LILY_INLINE void store(std::uint32_t *p, Operand v) { store_unit(p, v); }
+    LILY_INLINE Operand code(Words w, int j) { return unit_of<packing>(w, j); }
+    LILY_INLINE Sum start(const std::uint32_t *) { return zero(); }
+    LILY_INLINE Sum step(Sum sum, Operand w, Operand x) { return LILY_ISA::step(sum, w, x); }
+    LILY_INLINE Sum whole(Sum sum) { return sum; }
+    LILY_INLINE Sum join(Sum a, Sum b) { return add(a, b); }
+    LILY_INLINE F value(Sum sum) { return sum; }
+};
 #if defined(LILY_BYTE_UNITS)
-constexpr bool in_bytes(Inputs inputs) { return inputs == Inputs::bytes; }
-#else
-constexpr bool in_bytes(Inputs) { return false; }
+template <Packing packing> struct Dots<packing, true> {
+    using Operand = Words;
+    using Sum = Words;
+    static constexpr bool kShort = packing == Packing::affine4;
+    static constexpr int kOfGroup = byte_units(packing), kMostSteps = kShort ? kByteSteps4 : kOfGroup;
+    LILY_INLINE Operand load(const std::uint32_t *p) { return load_words(p); }
+    LILY_INLINE Operand repeat(const std::uint32_t *p) { return set1_pair(*p); }
+    LILY_INLINE void store(std::uint32_t *p, Operand v) { store_words(p, v); }
+    LILY_INLINE Operand code(Words w, int j) { return kShort ? byte_unit4(w, j) : byte_unit8(w, j); }
+    LILY_INLINE Sum start(const std::uint32_t *x) { return kShort ? no_counts() : start_bytes8(x); }
+    LILY_INLINE Sum step(Sum sum, Operand w, Operand x) {
+        return kShort ? step_bytes4(sum, w, x) : step_bytes8(sum, w, x);
+    }
+    LILY_INLINE Sum whole(Sum sum) { return kShort ? counts4(sum) : sum; }
+    LILY_INLINE Sum join(Sum a, Sum b) { return add_counts(a, b); }
+    LILY_INLINE F value(Sum sum) { return counts_to_float(sum); }
+};
 #endif
-constexpr int group_units(Inputs inputs) { return in_bytes(inputs) ? kByteUnits : kUnits; }
-template <Packing packing, Inputs inputs> constexpr int kWordUnits = group_units(inputs) / group_words(packing);
-
-// Unit j of a word of codes, to meet such inputs.
-template <Packing packing, Inputs inputs> LILY_INLINE Unit code_unit(Words w, int j) {
-#if defined(LILY_BYTE_UNITS)
-    if constexpr (in_bytes(inputs))
-        return packing == Packing::affine4 ? byte_unit4(w, j) : w;
-#endif
-    return unit_of<packing>(w, j);
-}
+template <Packing packing, Inputs inputs> using DotsOf = Dots<packing, inputs == Inputs::bytes>;
+template <Packing packing, Inputs inputs> constexpr int kWordUnits =
+    DotsOf<packing, inputs>::kOfGroup / group_words(packing);
 
 // `groups` groups of one strip, from `group` on, into its part of the tile: words [groups * group_words, kPanel], or their
-// units [groups * group_units, kPanel].
+// units [groups * kOfGroup, kPanel].
 template <Packing packing, Inputs inputs, bool unpacked>
 static void fill(const Strip &strip, std::int64_t cols, std::int64_t group, int groups, std::uint32_t *tile) {
+    using Dot = DotsOf<packing, inputs>;
     constexpr int units = kWordUnits<packing, inputs>;
     const std::int64_t stride = row_bytes(packing, cols);
     const std::uint8_t *codes = strip.codes + group * group_words(packing) * 4;
@@ -203,7 +222,7 @@ static void fill(const Strip &strip, std::int64_t cols, std::int64_t group, int 
         for (int i = 0; i < count; ++i) {
             if constexpr (unpacked)
                 for (int u = 0; u < units; ++u)
-                    store_unit(tile + ((first + i) * units + u) * kPanel, code_unit<packing, inputs>(columns[i], u));
+                    Dot::store(tile + ((first + i) * units + u) * kPanel, Dot::code(columns[i], u));
             else
                 store_words(tile + (first + i) * kPanel, columns[i]);
         }
@@ -241,47 +260,44 @@ struct Block {
     int groups;
 };
 
-// The sums of a dot product, and what they are as floats.
-template <bool bytes> struct Dots {
-    using Sum = F;
-    static inline __attribute__((always_inline)) Sum none() { return zero(); }
-    static inline __attribute__((always_inline)) F value(Sum v) { return v; }
-};
-#if defined(LILY_BYTE_UNITS)
-template <> struct Dots<true> {
-    using Sum = Counts;
-    static inline __attribute__((always_inline)) Sum none() { return no_counts(); }
-    static inline __attribute__((always_inline)) F value(Sum v) { return to_float(v); }
-};
-#endif
-
 template <int rows, Packing packing, Inputs inputs, bool unpacked> static void run_block(const Block &block) {
-    constexpr int units = kWordUnits<packing, inputs>;
-    using Dot = Dots<in_bytes(inputs)>;
+    using Dot = DotsOf<packing, inputs>;
+    constexpr int units = kWordUnits<packing, inputs>, words = group_words(packing);
+    constexpr int part_words = words * units <= Dot::kMostSteps ? words : Dot::kMostSteps / units;
     const std::uint32_t *tile = block.tile;
     for (int g = 0; g < block.groups; ++g) {
         const std::uint32_t *x[rows];
         typename Dot::Sum dots[rows][kStrips];
-        for (int m = 0; m < rows; ++m) {
+        for (int m = 0; m < rows; ++m)
             x[m] = block.x[m] + g * block.next_units;
-            for (int s = 0; s < kStrips; ++s)
-                dots[m][s] = Dot::none();
-        }
-        for (int word = 0; word < group_words(packing); ++word) {
-#pragma GCC unroll 8
-            for (int u = 0; u < units; ++u) {
-                Unit w[kStrips];
-                for (int s = 0; s < kStrips; ++s)
-                    w[s] = unpacked ? load_unit(tile + u * kPanel + s * kLanes)
-                                    : code_unit<packing, inputs>(load_words(tile + s * kLanes), u);
-#pragma GCC unroll 8
-                for (int m = 0; m < rows; ++m) {
-                    const Unit v = set1_unit(x[m] + word * units + u);
-                    for (int s = 0; s < kStrips; ++s)
-                        dots[m][s] = step(dots[m][s], w[s], v);
-                }
+        for (int part = 0; part < words / part_words; ++part) {
+            typename Dot::Sum sums[rows][kStrips];
+            for (int m = 0; m < rows; ++m) {
+                sums[m][0] = Dot::start(x[m]);
+                for (int s = 1; s < kStrips; ++s)
+                    sums[m][s] = sums[m][0];
             }
-            tile += unpacked ? units * kPanel : kPanel;
+            for (int word = part * part_words; word < (part + 1) * part_words; ++word) {
+#pragma GCC unroll 8
+                for (int u = 0; u < units; ++u) {
+                    typename Dot::Operand w[kStrips];
+                    for (int s = 0; s < kStrips; ++s)
+                        w[s] = unpacked ? Dot::load(tile + u * kPanel + s * kLanes)
+                                        : Dot::code(load_words(tile + s * kLanes), u);
+#pragma GCC unroll 8
+                    for (int m = 0; m < rows; ++m) {
+                        const typename Dot::Operand v = Dot::repeat(x[m] + word * units + u);
+                        for (int s = 0; s < kStrips; ++s)
+                            sums[m][s] = Dot::step(sums[m][s], w[s], v);
+                    }
+                }
+                tile += unpacked ? units * kPanel : kPanel;
+            }
+            for (int m = 0; m < rows; ++m)
+                for (int s = 0; s < kStrips; ++s) {
+                    const typename Dot::Sum whole = Dot::whole(sums[m][s]);
+                    dots[m][s] = part == 0 ? whole : Dot::join(dots[m][s], whole);
+                }
         }
         float *const totals = block.totals;
         const float *scales = block.scales + g * kPanel, *biases = block.biases + g * kPanel;
@@ -314,7 +330,7 @@ template <Packing packing, Inputs inputs, bool unpacked> constexpr RunBlock kRun
 template <Packing packing, Inputs inputs, bool unpacked>
 static void product(const Panel &panel, const Panel *next, const Activations &x, const std::int32_t *rows,
                     std::int64_t first, std::int64_t count, const Workspace &work) {
-    constexpr int units = group_units(inputs), tile_groups = kTileGroups * kUnits / units;
+    constexpr int units = DotsOf<packing, inputs>::kOfGroup, tile_groups = kTileGroups * kUnits / units;
     const std::int64_t groups = panel.cols / kGroup;
     if constexpr (packing != Packing::bf16)
         for (int s = 0; s < kStrips; ++s) {
