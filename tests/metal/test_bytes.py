@@ -137,7 +137,7 @@ def call_products(words: Words, packing: str) -> None:
     """Every tile of rows, with the ragged ends of each: 8, 16, 32 and 64."""
     for rows, cols in ((1, 64), (5, 320), (40, 192)):
         words.embed(packing, rows, cols)
-    for vocab, hidden in ((64, 64), (300, 192), (130, 2112)):
+    for vocab, hidden in ((64, 64), (300, 192), (520, 2112)):
         words.head(packing, vocab, hidden)
     for outputs, cols in ((32, 64), (40, 192), (1000, 64), (1024, 64), (1030, 192), (1100, 64)):
         words.matmul(packing, 1, outputs, cols)
