@@ -38,6 +38,32 @@ template <uint bits> inline bfloat2 code_pair(thread const Codes<bits> &codes, u
     return bfloat2(bfloat(float(code & mask)), bfloat(float((code >> (bits & 15)) & mask)));
 }
 
+// 16 elements of a row of x.
+struct Pair {
+    uint4 low;
+    uint4 high;
+};
+
+inline Pair load_pair(device const bfloat *from, bool there) {
+    Pair pair = {0, 0};
+    if (there) {
+        pair.low = ((device const uint4 *)from)[0];
+        pair.high = ((device const uint4 *)from)[1];
+    }
+    return pair;
+}
+
+// The sum of a group, of which four neighbouring lanes have a quarter each.
+inline float sum_of_group(Pair pair) {
+    float total = 0;
+#pragma clang loop unroll(full)
+    for (uint s = 0; s < 8; ++s) {
+        const uint both = s < 4 ? pair.low[s % 4] : pair.high[s % 4];
+        total += as_type<float>(both << 16) + as_type<float>(both & 0xffff0000u);
+    }
+    return quad_sum(total);
+}
+
 struct Weights {
     device const uint *codes;
     device const bfloat *scales;

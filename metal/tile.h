@@ -21,20 +21,12 @@ inline uint lane_pair(uint lane) { return ((lane >> 2) & 2) | (lane & 1); }
 // four pairs. A row that is not there is zeros.
 inline void stage_pair(device const bfloat *from, bool there, uint pair, threadgroup bfloat *row,
                        threadgroup float *sum) {
-    uint4 low = 0, high = 0;
-    if (there) {
-        low = ((device const uint4 *)from)[0];
-        high = ((device const uint4 *)from)[1];
-    }
-    float total = 0;
+    const Pair x = load_pair(from, there);
     threadgroup uint *to = (threadgroup uint *)row + pair;
 #pragma clang loop unroll(full)
-    for (uint s = 0; s < 8; ++s) {
-        const uint both = s < 4 ? low[s % 4] : high[s % 4];
-        to[4 * s] = both;
-        total += as_type<float>(both << 16) + as_type<float>(both & 0xffff0000u);
-    }
-    total = quad_sum(total);
+    for (uint s = 0; s < 8; ++s)
+        to[4 * s] = s < 4 ? x.low[s % 4] : x.high[s % 4];
+    const float total = sum_of_group(x);
     if (pair == 0)
         *sum = total;
 }

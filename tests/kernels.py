@@ -40,6 +40,8 @@ INSTRUCTION_SETS: list[str] = _ext.instruction_sets()
 # Beside them: devices that run the Metal kernels. "metal" on a Mac, "metal:cuda" on an NVIDIA GPU, when named here.
 METAL: list[str] = os.environ.get("LILY_METAL_DEVICES", "metal:host").split(",")
 KERNELS: list[str] = [*INSTRUCTION_SETS, *METAL]
+# Products of two rows and more have kernels of their own for GPUs with tensor units: on metal:host both sets are tested.
+TILES: list[str] = [*KERNELS, *(f"{device}-m5" for device in METAL if device == "metal:host")]
 EPSILON = 2.0**-24  # half a unit in the last place of a float32
 PACKINGS = ("affine4", "affine8", "bf16")
 ALIKE = 0.7  # the least share of elements that must be the same to the bit, of one draw
@@ -155,11 +157,11 @@ def require_metal() -> None:
 
 @functools.cache
 def metal_probes(device: str) -> list[_ext.Probe]:
-    """Four on metal:host: under the checker, and in each order of lanes. Two on a GPU, whose order is its own."""
+    """Four on the executor: under the checker, and in each order of lanes. Two on a GPU, whose order is its own."""
     require_metal()
-    if device != "metal:host":
+    if not device.startswith("metal:host"):
         return [_ext.Probe(**parse_device(device)) for _ in range(2)]
-    modes = ("metal:host:checked", "metal:host", "metal:host:reverse", "metal:host:random")
+    modes = (f"{device}:checked", device, f"{device}:reverse", f"{device}:random")
     return [_ext.Probe(**parse_device(mode), threads=2) for mode in modes]
 
 
