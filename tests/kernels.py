@@ -40,7 +40,7 @@ INSTRUCTION_SETS: list[str] = _ext.instruction_sets()
 # Beside them: devices that run the Metal kernels. "metal" on a Mac, "metal:cuda" on an NVIDIA GPU, when named here.
 METAL: list[str] = os.environ.get("LILY_METAL_DEVICES", "metal:host").split(",")
 KERNELS: list[str] = [*INSTRUCTION_SETS, *METAL]
-# Products of two rows and more have kernels of their own for GPUs with tensor units: on metal:host both sets are tested.
+# Products of two rows and more have kernels of their own for GPUs with tensor units: metal:host tests both sets.
 TILES: list[str] = [*KERNELS, *(f"{device}-m5" for device in METAL if device == "metal:host")]
 EPSILON = 2.0**-24  # half a unit in the last place of a float32
 PACKINGS = ("affine4", "affine8", "bf16")

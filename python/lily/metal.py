@@ -45,9 +45,9 @@ def kernels(flavour: str = "host", *, tensor_units: bool = False) -> Kernels:
 
 
 def apple_kernels(*, tensor_units: bool = True) -> tuple[Path, ...]:
-    """What Apple's driver loads: the libraries that were compiled when lily was built, or, where there was no compiler for
-    them, the text of each .metal file, which the driver compiles, and the archive in which it keeps what it compiled. What
-    is for tensor units is left to a GPU that has them, or left out."""
+    """What Apple's driver loads: the libraries that were compiled when lily was built, or, where there was no compiler
+    for them, the text of each .metal file, which the driver compiles, and the archive in which it keeps what it
+    compiled. What is for tensor units is left to a GPU that has them, or left out."""
     library = home() / "lily.metallib"
     if library.exists():
         metal4 = library.with_stem(library.stem + _METAL4)

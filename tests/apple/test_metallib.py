@@ -59,7 +59,9 @@ def check_calls(library: Path, sources: tuple[Path, ...], *options: str) -> None
 
 
 def test_every_kernel_is_in_the_library(tmp_path: Path) -> None:
-    check_calls(build(tmp_path, version=0) / "lily.metallib", metal.sources(), "-std=metal3.1", "-mmacosx-version-min=14.0")
+    check_calls(
+        build(tmp_path, version=0) / "lily.metallib", metal.sources(), "-std=metal3.1", "-mmacosx-version-min=14.0"
+    )
 
 
 def test_without_the_compiler_there_is_no_library_and_no_error(tmp_path: Path) -> None:

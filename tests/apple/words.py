@@ -1,5 +1,5 @@
-"""Runs a sublayer on the devices "metal", here the stand-in, and "metal:host", or "metal:host-m5" where the stand-in is
-one, and prints a digest of each result. For
+"""Runs a sublayer on the devices "metal", here the stand-in, and "metal:host", or "metal:host-m5" where the stand-in
+is one, and prints a digest of each result. For
 test_apple.py, which starts it in a process of its own, over an extension that has the stand-in in it.
 
     words.py [KERNELS...]       what the device "metal" loads instead of its own library
