@@ -106,9 +106,8 @@ template <uint bits> inline void take_columns(threadgroup const bfloat *row, uin
 }
 
 // What a lane's columns add to the product with a row.
-template <uint bits>
-inline float row_product(thread const RowLoads<bits> &row, thread const float *x, thread const float *sums,
-                         thread const float *starts) {
+template <uint bits> inline float row_product(thread const RowLoads<bits> &row, thread const float *x,
+                                              thread const float *sums, thread const float *starts) {
     float total = 0;
 #pragma clang loop unroll(full)
     for (uint l = 0; l < kRowLoads; ++l) {

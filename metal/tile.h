@@ -9,7 +9,7 @@
 // 16 p + 2 s and 16 p + 2 s + 1 of pair p.
 #pragma once
 
-#include "affine.h"
+#include "operands.h"
 
 constant constexpr uint kTilePad = 8;                 // keeps the rows of x apart in the banks of threadgroup memory
 constant constexpr uint kTileRow = kGroup + kTilePad; // of one row and one group
@@ -17,58 +17,16 @@ constant constexpr uint kTileRow = kGroup + kTilePad; // of one row and one grou
 inline uint lane_row(uint lane) { return ((lane >> 2) & 4) | ((lane >> 1) & 3); }
 inline uint lane_pair(uint lane) { return ((lane >> 2) & 2) | (lane & 1); }
 
-// 16 codes of a group: 2, 4 or 8 words.
-template <uint bits> struct Codes {
-    uint words[bits / 2];
-};
-
-// Pair p of group `group` of a row of codes.
-template <uint bits> inline Codes<bits> load_codes(device const uint *row, uint group, uint pair) {
-    Codes<bits> codes;
-    row += group * (kGroup * bits / 32) + pair * (bits / 2);
-    if (bits == 4) {
-        const uint2 part = *(device const uint2 *)row;
-        codes.words[0] = part.x;
-        codes.words[1] = part.y;
-    } else {
-#pragma clang loop unroll(full)
-        for (uint i = 0; i < bits / 8; ++i) {
-            const uint4 part = ((device const uint4 *)row)[i];
-#pragma clang loop unroll(full)
-            for (uint k = 0; k < 4; ++k)
-                codes.words[(4 * i + k) % (bits / 2)] = part[k];
-        }
-    }
-    return codes;
-}
-
-// Codes 2 s and 2 s + 1.
-template <uint bits> inline bfloat2 code_pair(thread const Codes<bits> &codes, uint s) {
-    if (bits == 16)
-        return as_type<bfloat2>(codes.words[s % (bits / 2)]);
-    const uint code = bits == 4 ? codes.words[s / 4] >> (8 * (s % 4)) : codes.words[s / 2] >> (16 * (s % 2));
-    const uint mask = (1u << (bits & 15)) - 1;
-    return bfloat2(bfloat(float(code & mask)), bfloat(float((code >> (bits & 15)) & mask)));
-}
-
 // A thread puts 16 elements of a row of x, pair `pair` of a group, in their places; four neighbouring lanes have the
 // four pairs. A row that is not there is zeros.
 inline void stage_pair(device const bfloat *from, bool there, uint pair, threadgroup bfloat *row,
                        threadgroup float *sum) {
-    uint4 low = 0, high = 0;
-    if (there) {
-        low = ((device const uint4 *)from)[0];
-        high = ((device const uint4 *)from)[1];
-    }
-    float total = 0;
+    const Pair x = load_pair(from, there);
     threadgroup uint *to = (threadgroup uint *)row + pair;
 #pragma clang loop unroll(full)
-    for (uint s = 0; s < 8; ++s) {
-        const uint both = s < 4 ? low[s % 4] : high[s % 4];
-        to[4 * s] = both;
-        total += as_type<float>(both << 16) + as_type<float>(both & 0xffff0000u);
-    }
-    total = quad_sum(total);
+    for (uint s = 0; s < 8; ++s)
+        to[4 * s] = s < 4 ? x.low[s % 4] : x.high[s % 4];
+    const float total = sum_of_group(x);
     if (pair == 0)
         *sum = total;
 }
@@ -86,23 +44,17 @@ template <uint NF, uint MF> inline void clear(thread Sums<NF, MF> &sums) {
 }
 
 // The matrix rows of a lane, for each of its NF outputs.
-template <uint NF> struct Outputs {
+template <uint NF> struct LaneRows {
     size_t row[NF];
 };
 
-template <uint NF> inline Outputs<NF> outputs_of(size_t base, uint first, uint outputs, uint lane) {
-    Outputs<NF> at;
+template <uint NF> inline LaneRows<NF> rows_of_lane(Outputs outputs, uint first, uint lane) {
+    LaneRows<NF> at;
 #pragma clang loop unroll(full)
     for (uint n = 0; n < NF; ++n)
-        at.row[n] = base + min(first + 8 * n + lane_row(lane), outputs - 1); // what is beyond the end is not stored
+        at.row[n] = row_of_output(outputs, first + 8 * n + lane_row(lane));
     return at;
 }
-
-struct Weights {
-    device const uint *codes;
-    device const bfloat *scales;
-    device const bfloat *biases;
-};
 
 // A lane's codes of one group, of M matrices with the same shape.
 template <uint bits, uint M, uint NF> struct Loaded {
@@ -110,7 +62,7 @@ template <uint bits, uint M, uint NF> struct Loaded {
 };
 
 template <uint bits, uint M, uint NF> inline Loaded<bits, M, NF>
-load_group(thread const Weights (&w)[M], thread const Outputs<NF> &at, uint cols, uint group, uint lane) {
+load_group(thread const Weights (&w)[M], thread const LaneRows<NF> &at, uint cols, uint group, uint lane) {
     Loaded<bits, M, NF> loaded;
 #pragma clang loop unroll(full)
     for (uint i = 0; i < M; ++i)
@@ -145,7 +97,7 @@ add_products(thread const Loaded<bits, M, NF> &loaded, threadgroup const bfloat 
 // totals += the product with one group, scaled.
 template <uint bits, uint M, uint NF, uint MF>
 inline void add_group(thread const Loaded<bits, M, NF> &loaded, thread const Weights (&w)[M],
-                      thread const Outputs<NF> &at, uint groups, uint group, threadgroup const bfloat *rows,
+                      thread const LaneRows<NF> &at, uint groups, uint group, threadgroup const bfloat *rows,
                       threadgroup const float *x_sums, uint lane, thread Sums<NF, MF> (&totals)[M]) {
     if (bits == 16) {
         add_products<bits, M, NF, MF>(loaded, rows, totals);
@@ -186,53 +138,69 @@ inline Stage stage_of(uint thread_index, uint tile) {
     return stage;
 }
 
-// The whole product of M matrices with a tile. from: the row of x that this thread stages, if it is there. first_row: of
-// the tile, where this simdgroup's rows begin. staged: [2, depth, tile, kTileRow]; x_sums: [2, depth, tile]. While one
-// half is multiplied, the other is filled: one barrier a turn.
-template <uint bits, uint M, uint NF, uint MF>
-inline void multiply_tile(thread const Weights (&w)[M], thread const Outputs<NF> &at, uint cols, uint tile, uint depth,
-                          device const bfloat *from, bool there, Stage stage, uint first_row, uint lane,
-                          threadgroup bfloat *staged, threadgroup float *x_sums, thread Sums<NF, MF> (&totals)[M]) {
-    const uint groups = cols / kGroup, place = stage.group * tile + stage.row;
+// How a threadgroup divides `rows` x `outputs`: four simdgroups along the outputs, and two along 64 rows.
+constant constexpr uint kSimdgroups = 4;
+
+constexpr uint tile_threads(uint, uint rows, uint) { return 32 * kSimdgroups * (rows == 64 ? 2 : 1); }
+
+// Groups that the threads stage at once.
+constexpr uint tile_depth(uint rows) { return tile_threads(1, rows, 0) / (4 * rows); }
+
+// Threadgroup memory: bytes of x, and numbers beside it. Two halves: while one is multiplied, the other is filled.
+constexpr uint tile_bytes(uint, uint rows, uint) { return 2 * tile_depth(rows) * rows * kTileRow * 2; }
+constexpr uint tile_floats(uint, uint rows, uint) { return 2 * tile_depth(rows) * rows; }
+
+// The products of M matrices with a block of up to `rows` rows, `outputs` outputs of each, one `store.put` for each sum.
+// memory: tile_bytes; x_sums: tile_floats. One barrier a turn.
+template <uint bits, uint M, uint rows, uint outputs, typename Store>
+inline void multiply_tile(thread const Weights (&w)[M], Outputs of, Rows x, Place place, threadgroup uint4 *memory,
+                          threadgroup float *x_sums, thread const Store &store) {
+    constexpr uint NF = outputs / (8 * kSimdgroups), MF = (rows == 64 ? 32 : rows) / 8, depth = tile_depth(rows);
+    threadgroup bfloat *staged = (threadgroup bfloat *)memory;
+    const uint first_output = place.simdgroup % kSimdgroups * 8 * NF, lane = place.lane;
+    const uint first_row = place.simdgroup / kSimdgroups * 8 * MF;
+    const LaneRows<NF> at = rows_of_lane<NF>(of, first_output, lane);
+    const Stage stage = stage_of(place.thread_index, rows);
+    const bool there = is_there(x, stage.row);
+    device const bfloat *from = row_of_block(x, stage.row);
+    const uint groups = of.cols / kGroup, own = stage.group * rows + stage.row;
+
+    Sums<NF, MF> totals[M];
 #pragma clang loop unroll(full)
     for (uint i = 0; i < M; ++i)
         clear<NF, MF>(totals[i]);
-    Loaded<bits, M, NF> next = load_group<bits, M, NF>(w, at, cols, 0, lane);
+    Loaded<bits, M, NF> next = load_group<bits, M, NF>(w, at, of.cols, 0, lane);
     for (uint begin = 0, half_of = 0; begin < groups; begin += depth, half_of ^= 1) {
-        const uint mine = begin + stage.group, base = half_of * depth * tile;
+        const uint mine = begin + stage.group, base = half_of * depth * rows;
         stage_pair(from + mine * kGroup + 16 * stage.pair, there && mine < groups, stage.pair,
-                   staged + (base + place) * kTileRow, x_sums + base + place);
+                   staged + (base + own) * kTileRow, x_sums + base + own);
         threadgroup_barrier(mem_flags::mem_threadgroup);
         for (uint g = 0; g < depth && begin + g < groups; ++g) {
             const Loaded<bits, M, NF> loaded = next;
             if (begin + g + 1 < groups)
-                next = load_group<bits, M, NF>(w, at, cols, begin + g + 1, lane);
-            const uint row = base + g * tile + first_row;
+                next = load_group<bits, M, NF>(w, at, of.cols, begin + g + 1, lane);
+            const uint row = base + g * rows + first_row;
             add_group<bits, M, NF, MF>(loaded, w, at, groups, begin + g, staged + row * kTileRow, x_sums + row, lane,
                                        totals);
         }
     }
-}
 
-// A block of a grouped product: the rows first .. end - 1 of one expert.
-struct Block {
-    uint expert;
-    uint first;
-    uint end;
-};
-
-// Block `index`: of the map, or, without one, the rows of one matrix cut at multiples of `tile`.
-inline Block block_at(device const uint4 *map, bool grouped, uint index, uint tile, uint rows, uint expert) {
-    Block block;
-    if (grouped) {
-        const uint4 entry = map[index];
-        block.expert = entry.x;
-        block.first = entry.y;
-        block.end = entry.z;
-    } else {
-        block.expert = expert;
-        block.first = index * tile;
-        block.end = min(rows, block.first + tile);
-    }
-    return block;
+#pragma clang loop unroll(full)
+    for (uint n = 0; n < NF; ++n)
+#pragma clang loop unroll(full)
+        for (uint m = 0; m < MF; ++m) {
+            float2 sums[M];
+#pragma clang loop unroll(full)
+            for (uint i = 0; i < M; ++i)
+                sums[i] = totals[i].at[n][m].thread_elements();
+#pragma clang loop unroll(full)
+            for (uint e = 0; e < 2; ++e) {
+                float sum[M];
+#pragma clang loop unroll(full)
+                for (uint i = 0; i < M; ++i)
+                    sum[i] = sums[i][e];
+                store.put(x.block.first + first_row + 8 * m + 2 * lane_pair(lane) + e,
+                          of.first + first_output + 8 * n + lane_row(lane), sum);
+            }
+        }
 }

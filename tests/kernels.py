@@ -50,8 +50,10 @@ if os.environ.get("LILY_METAL_TESTS", "") not in ("", "all"):
 METAL_SHARE = 1 if os.environ.get("LILY_METAL_TESTS") == "all" else 4
 RANDOM_CALLS: Counter[str] = Counter()  # on metal:host, by word
 LEFT_OUT: Counter[str] = Counter()  # of them, those that ran in one way only
+# Products of two rows and more have kernels of their own for GPUs with tensor units: metal:host tests both sets.
+TILES: list[str] = [*KERNELS, *(f"{device}-m5" for device in METAL if device == "metal:host")]
 EPSILON = 2.0**-24  # half a unit in the last place of a float32
-HOST_WAYS = ("metal:host", "metal:host:checked", "metal:host:reverse", "metal:host:random")
+HOST_WAYS = ("", ":checked", ":reverse", ":random")  # of running the executor
 PACKINGS = ("affine4", "affine8", "bf16")
 ALIKE = 0.7  # the least share of elements that must be the same to the bit, of one draw
 ALIKE_ON_AVERAGE = 0.85
@@ -178,11 +180,11 @@ def require_metal() -> None:
 
 @functools.cache
 def metal_probes(device: str) -> list[_ext.Probe]:
-    """All of HOST_WAYS on metal:host. Two on a GPU, whose order is its own."""
+    """All ways on the executor: each order of lanes, and under the checker. Two on a GPU, whose order is its own."""
     require_metal()
-    if device != "metal:host":
+    if not device.startswith("metal:host"):
         return [_ext.Probe(**parse_device(device)) for _ in range(2)]
-    return [_ext.Probe(**parse_device(way), threads=2) for way in HOST_WAYS]
+    return [_ext.Probe(**parse_device(device + way), threads=2) for way in HOST_WAYS]
 
 
 def left_out() -> str:

@@ -6,7 +6,7 @@
 #include "../../metal/attention_rows.h"
 
 constant constexpr uint kDims = 256;
-constant constexpr uint kSimdgroups = 4;
+constant constexpr uint kHeadSimdgroups = 4;
 constant constexpr uint kKeys = 4; // whose loads go out together
 constant constexpr float kNoScore = -1e30f;
 
@@ -18,7 +18,7 @@ inline void widen(uint4 eight, thread float *values) {
     }
 }
 
-[[kernel]] [[max_total_threads_per_threadgroup(32 * kSimdgroups)]] void
+[[kernel]] [[max_total_threads_per_threadgroup(32 * kHeadSimdgroups)]] void
 attention_head(device const bfloat *query [[buffer(0)]], device const bfloat *key [[buffer(1)]],
                device const bfloat *value [[buffer(2)]], device const float *q_norm [[buffer(3)]],
                device const float *k_norm [[buffer(4)]], device const bfloat *keys [[buffer(5)]],
@@ -28,8 +28,8 @@ attention_head(device const bfloat *query [[buffer(0)]], device const bfloat *ke
                uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float turns[2 * LILY_MOST_TURNS];
     threadgroup float turned[kDims];
-    threadgroup float merged[kSimdgroups][kDims];
-    threadgroup float2 parts[kSimdgroups]; // largest score, sum of weights
+    threadgroup float merged[kHeadSimdgroups][kDims];
+    threadgroup float2 parts[kHeadSimdgroups]; // largest score, sum of weights
 
     const uint head = position.y, kv_head = head / (args.heads / args.kv_heads);
     fill_turns(args.frequency, args.turns, args.position, turns, thread_index);
@@ -49,7 +49,7 @@ attention_head(device const bfloat *query [[buffer(0)]], device const bfloat *ke
     device const uint4 *value_rows = (device const uint4 *)(values + offset) + lane;
     const uint begin = position.x * args.block, end = min(begin + args.block, args.position + 1);
     float peak = kNoScore, total = 0;
-    for (uint first = begin + simdgroup * kKeys; first < end; first += kSimdgroups * kKeys) {
+    for (uint first = begin + simdgroup * kKeys; first < end; first += kHeadSimdgroups * kKeys) {
         uint4 key_loads[kKeys], value_loads[kKeys];
 #pragma clang loop unroll(full)
         for (uint k = 0; k < kKeys; ++k) {
@@ -90,7 +90,7 @@ attention_head(device const bfloat *query [[buffer(0)]], device const bfloat *ke
         parts[simdgroup] = float2(peak, total);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     float most = parts[0].x;
-    for (uint s = 1; s < kSimdgroups; ++s)
+    for (uint s = 1; s < kHeadSimdgroups; ++s)
         most = max(most, parts[s].x);
     const float share = exp2(peak - most);
 #pragma clang loop unroll(full)
@@ -98,15 +98,15 @@ attention_head(device const bfloat *query [[buffer(0)]], device const bfloat *ke
         merged[simdgroup][8 * lane + i] = sums[i] * share;
     threadgroup_barrier(mem_flags::mem_threadgroup);
     const size_t out = size_t(position.x) * args.heads + head;
-    for (uint d = thread_index; d < kDims; d += 32 * kSimdgroups) {
+    for (uint d = thread_index; d < kDims; d += 32 * kHeadSimdgroups) {
         float sum = 0;
-        for (uint s = 0; s < kSimdgroups; ++s)
+        for (uint s = 0; s < kHeadSimdgroups; ++s)
             sum += merged[s][d];
         sums_out[out * kDims + d] = sum;
     }
     if (thread_index == 0) {
         float whole = 0;
-        for (uint s = 0; s < kSimdgroups; ++s)
+        for (uint s = 0; s < kHeadSimdgroups; ++s)
             whole += exp2(parts[s].x - most) * parts[s].y;
         shares[out] = float2(most, whole);
     }

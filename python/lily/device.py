@@ -10,7 +10,9 @@ from typing import TypedDict
 from . import _ext, metal
 from .errors import DeviceError, InvalidInput
 
-# How metal:host may be asked to run: the order of lanes, and whether the checker looks on.
+# The kernels that metal:host runs: those of every Apple GPU, or those of one with tensor units. And how it may be asked
+# to run them: the order of lanes, and whether the checker looks on.
+_HOST_KERNELS = {"host": False, "host-m5": True}
 _HOST = ("", "checked", "reverse", "random")
 ACTIVATIONS = ("int8", "bf16")
 
@@ -32,19 +34,22 @@ def parse_device(device: str) -> DeviceArguments:
     kind, _, detail = device.partition(":")
     if device == "cpu":
         return {"device": "cpu", "isa": "", "kernels": []}
-    if device == "metal":
-        return {"device": "metal", "isa": "", "kernels": [str(path) for path in metal.apple_kernels()]}
+    if device in ("metal", "metal:m1"):
+        libraries = metal.apple_kernels(tensor_units=device == "metal")
+        return {"device": "metal", "isa": "", "kernels": [str(path) for path in libraries]}
     if kind == "cpu" and detail in _ext.instruction_sets():
         return {"device": "cpu", "isa": detail, "kernels": []}
     if kind == "metal":
         driver, _, mode = detail.partition(":")
-        if driver == "host" and mode in _HOST and not detail.endswith(":"):
-            made = metal.kernels("check" if mode == "checked" else "host")
+        if driver in _HOST_KERNELS and mode in _HOST and not detail.endswith(":"):
+            flavour = "check" if mode == "checked" else "host"
+            made = metal.kernels(flavour, tensor_units=_HOST_KERNELS[driver])
             order = "" if mode == "checked" else mode
             return {"device": "metal:host", "isa": order, "kernels": [str(made.executor), *map(str, made.modules)]}
         if detail == "cuda":
             return {"device": device, "isa": "", "kernels": [str(path) for path in metal.kernels("ptx").modules]}
-    names = ", ".join(["auto", "cpu", *(f"cpu:{isa}" for isa in _ext.instruction_sets()), "metal", "metal:host"])
+    cpus = (f"cpu:{isa}" for isa in _ext.instruction_sets())
+    names = ", ".join(["auto", "cpu", *cpus, "metal", "metal:m1", "metal:host", "metal:host-m5"])
     raise DeviceError(f"device {device!r} is not known on this machine; expected one of {names}.")
 
 

@@ -24,6 +24,7 @@ from .errors import DeviceError
 
 _FLAVOURS = ("host", "check", "ptx")
 _PACKAGE = "lily._metal.toolchain"
+_METAL4 = "_metal4"  # how the names of files end that need Metal 4, a GPU with tensor units
 _INCLUDE = re.compile(r'^#include "([^"]+)".*\n', re.MULTILINE)
 
 
@@ -36,22 +37,25 @@ class Kernels:
     executor: Path | None
 
 
-def kernels(flavour: str = "host") -> Kernels:
+def kernels(flavour: str = "host", *, tensor_units: bool = False) -> Kernels:
     """The kernels compiled for the CPU ("host"), for the CPU with the checker of races and bounds ("check"), or for
-    NVIDIA GPUs ("ptx"). Compiles what is not in the cache yet. Raises DeviceError where there is no compiler."""
-    return compiled(sources(), flavour)
+    NVIDIA GPUs ("ptx"); with those for tensor units, or without. Compiles what is not in the cache yet. Raises
+    DeviceError where there is no compiler."""
+    return compiled(sources(tensor_units=tensor_units), flavour)
 
 
-def apple_kernels() -> tuple[Path, ...]:
-    """What Apple's driver loads: the library that was compiled when lily was built, or, where there was no compiler for
-    it, the text of each .metal file, which the driver compiles, and the archive in which it keeps what it compiled."""
+def apple_kernels(*, tensor_units: bool = True) -> tuple[Path, ...]:
+    """What Apple's driver loads: the libraries that were compiled when lily was built, or, where there was no compiler
+    for them, the text of each .metal file, which the driver compiles, and the archive in which it keeps what it
+    compiled. What is for tensor units is left to a GPU that has them, or left out."""
     library = home() / "lily.metallib"
     if library.exists():
-        return (library,)
-    folder = cache_folder() / _digest("text", [*sources(), *home().glob("*.h")])
+        metal4 = library.with_stem(library.stem + _METAL4)
+        return (library, metal4) if tensor_units and metal4.exists() else (library,)
+    folder = cache_folder() / _digest("text", [*sources(tensor_units=True), *home().glob("*.h")])
     folder.mkdir(parents=True, exist_ok=True)
     texts = []
-    for source in sources():
+    for source in sources(tensor_units=tensor_units):
         texts.append(folder / source.name)
         if not texts[-1].exists():
             partial = texts[-1].with_suffix(f".{os.getpid()}")
@@ -73,9 +77,10 @@ def whole_text(source: Path) -> str:
     return text(source).replace("#pragma once\n", "")
 
 
-def sources() -> tuple[Path, ...]:
-    """The .metal files of this installation."""
-    return tuple(sorted(home().glob("*.metal")))
+def sources(*, tensor_units: bool = False) -> tuple[Path, ...]:
+    """The .metal files of this installation, with those for tensor units or without."""
+    found = sorted(home().glob("*.metal"))
+    return tuple(path for path in found if tensor_units or not path.stem.endswith(_METAL4))
 
 
 def compiled(files: tuple[Path, ...], flavour: str) -> Kernels:

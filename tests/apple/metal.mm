@@ -3,7 +3,8 @@
 // first, so that a missing barrier gives wrong results; with LILY_STANDIN_NO_BARRIERS in the environment barriers do
 // nothing, which shows that it does. What Metal's validation layer refuses ends the process, and so does work on memory
 // that is in no residency set. With LILY_STANDIN_FAILURE, what is committed fails for that reason;
-// LILY_STANDIN_WORKING_SET is a number of bytes. Kernels are in pipelines.mm.
+// LILY_STANDIN_WORKING_SET is a number of bytes; with LILY_STANDIN_M5 it is a GPU with tensor units. Kernels are in
+// pipelines.mm.
 
 #import <Metal/Metal.h>
 
@@ -330,7 +331,7 @@ std::string run(Launch &launch) {
     return bytes == nullptr ? std::uint64_t{1} << 34 : std::strtoull(bytes, nullptr, 10);
 }
 - (BOOL)supportsFamily:(MTLGPUFamily)family {
-    return family == MTLGPUFamilyApple10 ? NO : YES;
+    return family != MTLGPUFamilyApple10 || std::getenv("LILY_STANDIN_M5") != nullptr;
 }
 - (id<MTLCommandQueue>)newCommandQueue {
     return [StandinQueue new];
@@ -364,7 +365,10 @@ std::string run(Launch &launch) {
 - (id<MTLLibrary>)newLibraryWithSource:(NSString *)source
                                options:(MTLCompileOptions *)options
                                  error:(NSError **)error {
-    require(!options.fastMathEnabled && options.languageVersion == MTLLanguageVersion3_1, "other compile options");
+    const bool metal4 = std::strstr(source.UTF8String, "MetalPerformancePrimitives") != nullptr;
+    require(!options.fastMathEnabled &&
+                options.languageVersion == (metal4 ? MTLLanguageVersion4_0 : MTLLanguageVersion3_1),
+            "other compile options");
     return compile_library(source.UTF8String, error);
 }
 - (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)function error:(NSError **)error {

@@ -46,7 +46,7 @@ def build() -> None:
 
 
 def install(folder: Path) -> Path:
-    """Puts lily there, with a .metallib, and returns the folder. Skips where nothing compiles the kernels."""
+    """Puts lily there, with its libraries, and returns the folder. Skips where nothing compiles the kernels."""
     tools = metal.load_toolchain()
     try:
         tools.find_clang()
@@ -57,4 +57,6 @@ def install(folder: Path) -> Path:
     shutil.copytree(ROOT / "metal", folder / "lily" / "_metal", ignore=hidden)
     run("cmake", "--install", str(BUILD), "--prefix", str(folder))
     write_library(metal.kernels("host"), folder / "lily" / "_metal" / "lily.metallib")
+    metal4 = tuple(path for path in metal.sources(tensor_units=True) if path not in metal.sources())
+    write_library(metal.compiled(metal4, "host"), folder / "lily" / "_metal" / "lily_metal4.metallib")
     return folder

@@ -10,7 +10,7 @@ from apple.standin import HERE, python
 
 from lily import metal
 
-MLP = ("norm", "matmul", "mlp")  # the texts that the sublayer of words.py needs
+MLP = ("norm", "matmul", "mlp", "matmul_metal4")  # the texts that the sublayer of words.py needs
 
 
 def words(package: Path, *kernels: Path, **environment: str) -> list[str]:
@@ -26,7 +26,7 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, ...]:
     with monkeypatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path))
         *texts, archive = metal.apple_kernels()
-    assert [text.name for text in texts] == [source.name for source in metal.sources()]
+    assert [text.name for text in texts] == [source.name for source in metal.sources(tensor_units=True)]
     assert archive.parent == texts[0].parent
     return (*(text for text in texts if text.stem in MLP), archive)
 
@@ -34,6 +34,16 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, ...]:
 def test_a_word_gives_the_bits_of_the_host_driver(package: Path) -> None:
     apple, host = words(package)
     assert apple == host
+
+
+def test_a_gpu_with_tensor_units_runs_kernels_of_its_own(package: Path, texts: tuple[Path, ...]) -> None:
+    """From the libraries, and from texts, of which one is in Metal 4; and no other GPU loads that one."""
+    apple, host = words(package, LILY_STANDIN_M5="1")
+    assert apple == host
+    assert apple != words(package)[0]
+    assert words(package, *texts, LILY_STANDIN_M5="1") == [apple, host]
+    without = tuple(text for text in texts if "metal4" not in text.name)
+    assert words(package, *without, LILY_STANDIN_M5="1")[0] == words(package)[0]
 
 
 def test_a_missing_barrier_shows(package: Path) -> None:

@@ -1,4 +1,5 @@
-"""Runs a sublayer on the devices "metal", here the stand-in, and "metal:host", and prints a digest of each result. For
+"""Runs a sublayer on the devices "metal", here the stand-in, and "metal:host", or "metal:host-m5" where the stand-in
+is one, and prints a digest of each result. For
 test_apple.py, which starts it in a process of its own, over an extension that has the stand-in in it.
 
     words.py [KERNELS...]       what the device "metal" loads instead of its own library
@@ -7,6 +8,7 @@ test_apple.py, which starts it in a process of its own, over an extension that h
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 
 import numpy as np
@@ -33,7 +35,8 @@ def main(*kernels: str) -> None:
         "down": {"packing": "bf16", "codes": draw(128, 192)},
     }
     x = draw(33, 128)
-    for name in ("metal", "metal:host"):
+    host = "metal:host-m5" if "LILY_STANDIN_M5" in os.environ else "metal:host"
+    for name in ("metal", host):
         arguments = parse_device(name)
         if name == "metal" and kernels:
             arguments["kernels"] = list(kernels)

@@ -21,7 +21,11 @@ from reference.moe import MoeShape, route
 pytestmark = needs_clang
 NO_EXPERT = 2**32 - 1
 PIECE = 256
-OUTPUTS = {8: 32, 16: 32, 32: 128, 64: 128}  # of a threadgroup, by the rows of its tile
+# The kernels of a file, and for the rows of each tile the outputs and the threads of a threadgroup.
+MATMULS: dict[str, tuple[str, dict[int, tuple[int, int]]]] = {
+    "matmul": ("matmul", {8: (32, 128), 16: (32, 128), 32: (128, 128), 64: (128, 256)}),
+    "matmul_metal4": ("matmul2d", {16: (32, 32), 32: (128, 128), 64: (128, 256)}),
+}
 few = settings(max_examples=10, deadline=None, print_blob=True)
 
 
@@ -106,23 +110,26 @@ def test_routes_are_valid_whatever_the_logits_are(flavour: str, seed: int, exper
     np.testing.assert_allclose(shared_weights.view(np.float32), 1 / (1 + np.exp(-shared.astype(np.float64))), rtol=1e-5)
 
 
+@pytest.mark.parametrize("file", MATMULS)
 @pytest.mark.parametrize("packing", PACKINGS)
 @few
 @given(seed=st.integers(0, 2**32 - 1), rows=st.integers(1, 70), outputs=st.integers(1, 200))
-def test_every_tile_gives_the_same_bits(flavour: str, packing: str, seed: int, rows: int, outputs: int) -> None:
+def test_every_tile_gives_the_same_bits(
+    flavour: str, file: str, packing: str, seed: int, rows: int, outputs: int
+) -> None:
     draw = Draw(seed)
     cols = int(draw.random.choice((64, 192, 320)))
     x, matrix = place(draw.bits(rows, cols), 0), draw.matrix(outputs, cols, packing)
     first = int(draw.random.integers(outputs)) // 4 * 4
     width = min(64, outputs - first)
-    kernels = load("matmul", flavour)
+    kernels, (name, tiles) = load(file, flavour), MATMULS[file]
     found = []
-    for tile, across in OUTPUTS.items():
+    for tile, (across, threads) in tiles.items():
         y = garbage(rows, width, dtype=np.float32)
         args = struct.pack("8I", rows, cols, outputs, first, width, 0, 0, 0)
         buffers: list[Array | bytes] = [*parts(matrix), x, x, y, args]
         grid = (-(-width // across), -(-rows // tile))
-        kernels.run(f"matmul_{tile}_{packing}", buffers, grid=grid, threads=(256 if tile == 64 else 128,))
+        kernels.run(f"{name}_{tile}_{packing}", buffers, grid=grid, threads=(threads,))
         found.append(y)
     expected = matmul(bf16_values(x, np.float64), matrix, FLOAT64)[:, first : first + width]
     np.testing.assert_allclose(found[0], expected, rtol=0, atol=1e-4)

@@ -140,3 +140,43 @@ def test_lint_refuses_each_wrong_line_and_no_other() -> None:
 @pytest.mark.parametrize("source", sorted((HERE / "kernels").glob("*.metal")), ids=lambda path: path.stem)
 def test_lint_accepts_the_sample_kernels(source: Path) -> None:
     assert lint(source) == []
+
+
+MATMUL2D = """#include <metal_stdlib>
+#include <metal_tensor>
+#include <MetalPerformancePrimitives/MetalPerformancePrimitives.h>
+using namespace metal;
+kernel void f(device %(left)s *a [[buffer(0)]], device bfloat *b [[buffer(1)]]) {
+    typedef tensor<device %(left)s, dextents<int, 2>, tensor_inline> Left;
+    typedef tensor<device bfloat, dextents<int, 2>, tensor_inline> Right;
+    constexpr auto descriptor = mpp::tensor_ops::matmul2d_descriptor(%(shape)s, false, true);
+    mpp::tensor_ops::matmul2d<descriptor, execution_simdgroup> product;
+    Left left(a, dextents<int, 2>(64, 64));
+    Right right(b, dextents<int, 2>(64, 64));
+    auto sums = product.get_destination_cooperative_tensor<Left, Right, %(result)s>();
+    product.run(%(operand)s, right, sums);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({}, None),
+        ({"shape": "8, 32, 64"}, None),
+        ({"shape": "8, 8, 64"}, "M or N is a multiple of 16"),
+        ({"shape": "16, 4, 64"}, "N is a multiple of 8"),
+        ({"shape": "16, 32, 8"}, "K is dynamic or a multiple of 16"),
+        ({"left": "float", "result": "bfloat"}, "types of operands"),
+        ({"left": "char", "result": "half"}, "types of operands"),
+        ({"operand": "Left(a, dextents<int, 2>(64, 64))"}, "no matching member function"),
+    ],
+)
+def test_lint_refuses_what_matmul2d_does_not_take(
+    tmp_path: Path, change: dict[str, str], complaint: str | None
+) -> None:
+    whole = {"shape": "16, 32, 64", "left": "bfloat", "result": "float", "operand": "left", **change}
+    source = tmp_path / "f.metal"
+    source.write_text(MATMUL2D % whole, encoding="utf-8")
+    complaints = lint(source)
+    assert complaints == [] if complaint is None else any(complaint in line for line in complaints)

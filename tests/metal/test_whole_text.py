@@ -12,7 +12,7 @@ from toolchain import lint
 
 
 @needs_clang
-@pytest.mark.parametrize("source", metal.sources(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("source", metal.sources(tensor_units=True), ids=lambda path: path.stem)
 def test_each_text_is_complete_and_passes_the_lint(source: Path, tmp_path: Path) -> None:
     text = metal.whole_text(source)
     assert '#include "' not in text
@@ -50,3 +50,7 @@ def test_a_library_beside_the_sources_takes_the_place_of_the_texts(
     library = tmp_path / "lily.metallib"
     library.touch()
     assert metal.apple_kernels() == (library,)
+    metal4 = tmp_path / "lily_metal4.metallib"
+    metal4.touch()
+    assert metal.apple_kernels() == (library, metal4)
+    assert metal.apple_kernels(tensor_units=False) == (library,)

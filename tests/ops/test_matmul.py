@@ -6,7 +6,7 @@ from hypothesis import given, strategies
 from kernels import (
     EPSILON,
     INSTRUCTION_SETS,
-    KERNELS,
+    TILES,
     Draw,
     Kernels,
     bases,
@@ -33,7 +33,7 @@ def bound(x: Array, matrix: Matrix, expert: int = 0) -> Array:
     return np.asarray((16 + 3 * x.shape[1] / 64) * EPSILON * terms)
 
 
-@pytest.mark.parametrize("isa", KERNELS)
+@pytest.mark.parametrize("isa", TILES)
 @many_examples
 @given(
     seed=seeds,
@@ -89,7 +89,7 @@ def test_what_is_not_finite_stays_so_in_8_bits(isa: str) -> None:
             assert np.isfinite(y[[0, 2]]).all()
 
 
-@pytest.mark.parametrize("isa", KERNELS)
+@pytest.mark.parametrize("isa", TILES)
 @few_examples
 @given(seed=seeds, rows=strategies.sampled_from((1, 2, 7, 33)), packing=packings, base=bases)
 def test_expert_of_a_stack(isa: str, seed: int, rows: int, packing: str, base: int) -> None:
@@ -102,7 +102,7 @@ def test_expert_of_a_stack(isa: str, seed: int, rows: int, packing: str, base: i
     check_bounded("matmul", y, matmul(values, stack, FLOAT64, expert), bound(values, stack, expert))
 
 
-@pytest.mark.parametrize("isa", KERNELS)
+@pytest.mark.parametrize("isa", TILES)
 @few_examples
 @given(seed=seeds, rows=strategies.integers(3, 129), packing=packings)
 def test_a_row_does_not_depend_on_its_neighbours(isa: str, seed: int, rows: int, packing: str) -> None:
@@ -132,7 +132,7 @@ def test_the_largest_sums_of_8_bits(isa: str, packing: str, rows: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("isa", "byte_inputs"), [*((isa, False) for isa in KERNELS), *((isa, True) for isa in INSTRUCTION_SETS)]
+    ("isa", "byte_inputs"), [*((isa, False) for isa in TILES), *((isa, True) for isa in INSTRUCTION_SETS)]
 )
 @pytest.mark.parametrize("packing", ["affine4", "affine8"])
 @pytest.mark.parametrize("rows", [1, 2, 40, 60])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from kernels import (
-    KERNELS,
+    TILES,
     Draw,
     Kernels,
     bases,
@@ -28,7 +28,7 @@ def draw_weights(draw: Draw, shape: MlpShape, packing: str, down: str) -> MlpWei
     )
 
 
-@pytest.mark.parametrize("isa", KERNELS)
+@pytest.mark.parametrize("isa", TILES)
 @many_examples
 @given(seed=seeds, rows=row_counts, hidden=widths, width=widths, packing=packings, down=packings, base=bases)
 def test_mlp(isa: str, seed: int, rows: int, hidden: int, width: int, packing: str, down: str, base: int) -> None:
@@ -42,7 +42,7 @@ def test_mlp(isa: str, seed: int, rows: int, hidden: int, width: int, packing: s
     check_bf16("x", actual, emulated, exact)
 
 
-@pytest.mark.parametrize("isa", KERNELS)
+@pytest.mark.parametrize("isa", TILES)
 def test_many_rows(isa: str) -> None:
     """More rows than one item of the kernel takes, and each row the same bits as in a small call."""
     draw, shape = Draw(11), MlpShape(64, 64, 1e-6)

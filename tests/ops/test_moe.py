@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies
 from kernels import (
-    KERNELS,
+    TILES,
     Draw,
     Kernels,
     bases,
@@ -69,7 +69,7 @@ def check(shape: MoeShape, weights: MoeWeights, x: Array, actual: Array, alike: 
     check_bf16("x", actual[clear], emulated, exact)
 
 
-@pytest.mark.parametrize("isa", KERNELS)
+@pytest.mark.parametrize("isa", TILES)
 @many_examples
 @given(
     seed=seeds,
@@ -111,7 +111,7 @@ def test_moe(
     check(shape, weights, x, kernels.run("moe", shape, weights, x, base=base), alike, kernels.arithmetic(rows))
 
 
-@pytest.mark.parametrize("isa", KERNELS)
+@pytest.mark.parametrize("isa", TILES)
 @pytest.mark.parametrize("rows", [1, 20])
 @pytest.mark.parametrize("byte_inputs", [False, True])
 @one_example
@@ -127,7 +127,7 @@ def test_it_rounds_where_it_says(isa: str, byte_inputs: bool, rows: int, seed: i
     check_alike(shares)
 
 
-@pytest.mark.parametrize("isa", KERNELS)
+@pytest.mark.parametrize("isa", TILES)
 @pytest.mark.parametrize("rows", [1, 2, 20])
 @few_examples
 @given(seed=seeds)
@@ -155,7 +155,7 @@ def test_ties_go_to_the_lowest_id(isa: str, rows: int, seed: int) -> None:
     check_bf16("x", actual, emulated, exact)
 
 
-@pytest.mark.parametrize("isa", KERNELS)
+@pytest.mark.parametrize("isa", TILES)
 @few_examples
 @given(seed=seeds, rows=strategies.integers(3, 129))
 def test_a_row_does_not_depend_on_its_neighbours(isa: str, seed: int, rows: int) -> None:

@@ -22,6 +22,10 @@ namespace lily::metal {
 namespace {
 
 constexpr const char *kArchiveSuffix = ".binarchive";
+// As numbers, because only SDKs from macOS 26 on have names for them.
+constexpr auto kFamilyOfM5 = static_cast<MTLGPUFamily>(1010);
+constexpr auto kMetal4 = static_cast<MTLLanguageVersion>(4 << 16);
+constexpr const char *kWithoutMetal4 = " (device 'metal:m1' does without them)";
 
 [[noreturn]] void fail(const std::string &what, NSError *error) {
     throw Error(ErrorKind::device,
@@ -172,8 +176,7 @@ class AppleCommands final : public CommandBuffer {
         [encoder_ setComputePipelineState:static_cast<const ApplePipeline &>(pipeline).state];
     }
 
-    void set_buffer(std::uint32_t index, const DeviceBuffer &buffer, std::size_t offset, std::size_t,
-                    Access) override {
+    void set_buffer(std::uint32_t index, const DeviceBuffer &buffer, std::size_t offset, std::size_t, Access) override {
         [encoder_ setBuffer:of_apple(buffer).buffer() offset:offset atIndex:index];
     }
 
@@ -217,6 +220,14 @@ class AppleCommands final : public CommandBuffer {
     id<MTLComputeCommandEncoder> encoder_; // nil after commit
 };
 
+// Whether matmul2d, with operands of bf16, runs on matrix hardware.
+bool has_tensor_units(id<MTLDevice> device) {
+    if (@available(macOS 26.2, *)) {
+        return [device supportsFamily:kFamilyOfM5];
+    }
+    return false;
+}
+
 class AppleDevice final : public Device {
   public:
     explicit AppleDevice(const std::vector<std::string> &kernels) {
@@ -230,8 +241,11 @@ class AppleDevice final : public Device {
             for (const std::string &path : kernels) {
                 if (path.ends_with(kArchiveSuffix)) {
                     archive_.emplace(device_, path);
-                } else {
+                } else if (!needs_metal4(path)) {
                     libraries_.push_back(library(path));
+                } else if (has_tensor_units(device_)) {
+                    libraries_.push_back(library(path));
+                    tensor_units_ = true;
                 }
             }
         }
@@ -242,8 +256,7 @@ class AppleDevice final : public Device {
 
     DeviceLimits limits() const override {
         return {device_.maxBufferLength, device_.recommendedMaxWorkingSetSize,
-                static_cast<std::uint32_t>(device_.maxThreadgroupMemoryLength),
-                static_cast<bool>([device_ supportsFamily:MTLGPUFamilyApple10])};
+                static_cast<std::uint32_t>(device_.maxThreadgroupMemoryLength), tensor_units_};
     }
 
     std::size_t allocated() const override { return device_.currentAllocatedSize; }
@@ -292,9 +305,9 @@ class AppleDevice final : public Device {
                 if (function == nil) {
                     continue;
                 }
-                id<MTLComputePipelineState> made =
-                    archive_ ? archive_->pipeline(function, &error)
-                             : [device_ newComputePipelineStateWithFunction:function error:&error];
+                id<MTLComputePipelineState> made = archive_ ? archive_->pipeline(function, &error)
+                                                            : [device_ newComputePipelineStateWithFunction:function
+                                                                                                     error:&error];
                 if (made == nil) {
                     fail("Metal cannot make a pipeline of the kernel " + kernel, error);
                 }
@@ -318,12 +331,12 @@ class AppleDevice final : public Device {
                                                        encoding:NSUTF8StringEncoding
                                                           error:&error];
             MTLCompileOptions *options = [MTLCompileOptions new]; // those of cmake/metallib.cmake
-            options.languageVersion = MTLLanguageVersion3_1;
+            options.languageVersion = needs_metal4(path) ? kMetal4 : MTLLanguageVersion3_1;
             options.fastMathEnabled = NO; // each operation rounds as written: infinities and NaN are real
             made = text == nil ? nil : [device_ newLibraryWithSource:text options:options error:&error];
         }
         if (made == nil) {
-            fail("Metal cannot load the kernels of " + path, error);
+            fail("Metal cannot load the kernels of " + path + (needs_metal4(path) ? kWithoutMetal4 : ""), error);
         }
         return made;
     }
@@ -333,6 +346,7 @@ class AppleDevice final : public Device {
     std::shared_ptr<Residency> residency_; // of the buffers too, which may outlive the device
     std::vector<id<MTLLibrary>> libraries_;
     std::optional<Archive> archive_; // only with texts
+    bool tensor_units_ = false;
 };
 
 } // namespace

@@ -39,7 +39,10 @@ class MetalBackend final : public Backend {
         }
     }
 
-    std::string name() const override { return device_->kind() + " (" + device_->name() + ")"; }
+    std::string name() const override {
+        const char *tensor = device_->limits().tensor_units ? ", matmul2d" : "";
+        return device_->kind() + " (" + device_->name() + tensor + ")";
+    }
     std::string isa() const override { return device_->kind(); }
     int threads() const override { return threads_; }
     std::size_t scratch_bytes() const override { return scratch_ ? scratch_->bytes() : 0; }

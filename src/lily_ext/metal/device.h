@@ -73,7 +73,7 @@ struct DeviceLimits {
     std::size_t buffer_bytes = 0;        // of one buffer
     std::size_t working_set_bytes = 0;   // of all buffers together, if the GPU is never to wait for memory
     std::uint32_t threadgroup_bytes = 0; // threadgroup memory of one threadgroup
-    bool tensor_units = false;           // matmul2d runs on matrix hardware of its own
+    bool tensor_units = false;           // it has matrix hardware for matmul2d, and the kernels for that were given
 };
 
 class Device {

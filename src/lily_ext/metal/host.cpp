@@ -259,7 +259,8 @@ class HostDevice final : public Device {
   public:
     HostDevice(const std::vector<std::string> &kernels, const Settings &settings, std::string name,
                std::vector<Touches> *touches)
-        : executor_(kernels[0]), settings_(settings), name_(std::move(name)), touches_(touches) {
+        : executor_(kernels[0]), settings_(settings), name_(std::move(name)), touches_(touches),
+          tensor_units_(std::any_of(kernels.begin(), kernels.end(), needs_metal4)) {
         for (std::size_t i = 1; i < kernels.size(); ++i) {
             modules_.push_back(executor_.load(kernels[i].c_str()));
             if (modules_.back() == nullptr) {
@@ -270,7 +271,7 @@ class HostDevice final : public Device {
 
     std::string kind() const override { return "metal:host"; }
     std::string name() const override { return name_; }
-    DeviceLimits limits() const override { return {kMostBytes, kMostBytes, kThreadgroupBytes, true}; }
+    DeviceLimits limits() const override { return {kMostBytes, kMostBytes, kThreadgroupBytes, tensor_units_}; }
     std::size_t allocated() const override { return allocated_; }
 
     std::unique_ptr<DeviceBuffer> buffer(std::size_t bytes) override {
@@ -316,6 +317,7 @@ class HostDevice final : public Device {
     Settings settings_;
     std::string name_;
     std::vector<Touches> *touches_;
+    bool tensor_units_;
     std::vector<msl_module *> modules_; // of the process: never unloaded
     std::atomic<std::size_t> allocated_{0};
 };

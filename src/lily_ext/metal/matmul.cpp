@@ -14,7 +14,6 @@ namespace lily::metal {
 namespace {
 
 constexpr std::int64_t kGemvSimdgroups = 8; // of a threadgroup, gemv.h
-constexpr std::int64_t kSimdgroups = 4;     // side by side, matmul.metal
 
 std::uint32_t store_of(const Projection &projection) {
     if (projection.add) {
@@ -74,19 +73,28 @@ void encode_gemv(Stream &stream, const Tensor &x, const Norm *norm, std::span<co
 
 } // namespace
 
-std::int64_t tile_rows(std::int64_t rows) {
+std::int64_t smallest_tile(const Stream &stream) { return stream.tensor_units() ? 16 : 8; } // matmul2d takes no 8 rows
+
+std::int64_t tile_rows(const Stream &stream, std::int64_t rows) {
     // Below 64 rows a product waits for weights: a small tile gives more threadgroups, which ask for them together.
-    return rows <= 8 ? 8 : rows <= 32 ? 16 : rows < 512 ? 32 : 64;
+    return std::max<std::int64_t>(rows <= 8 ? 8 : rows <= 32 ? 16 : rows < 512 ? 32 : 64, smallest_tile(stream));
 }
 
-std::int64_t tile_outputs(std::int64_t tile) { return (tile <= 16 ? 8 : 32) * kSimdgroups; }
+// As tile_threads of tile_matmul2d.h and of tile.h.
+std::uint32_t tile_threads(const Stream &stream, std::int64_t matrices, std::int64_t tile, std::int64_t outputs) {
+    if (stream.tensor_units()) {
+        return u32(32 * (tile / std::min(tile, 32 / matrices)) * (outputs / 32));
+    }
+    return tile == 64 ? 256 : 128;
+}
 
 // Reads: each row of weights once a row of tiles, each row of x once a column of tiles.
 void encode_tiles(Stream &stream, std::int64_t tile, const Tensor &x, const Projection &projection, std::int64_t first,
                   const Blocks *blocks) {
     const Matrix &w = *projection.w;
     const std::int64_t rows = x.dims[0], outputs = projection.y.dims[1];
-    const std::uint32_t across = groups_of(outputs, tile_outputs(tile));
+    const std::int64_t own = tile <= 16 ? 32 : 128; // outputs of a threadgroup
+    const std::uint32_t across = groups_of(outputs, own);
     const std::uint32_t down = blocks != nullptr ? u32(blocks->count) : groups_of(rows, tile);
     const std::int64_t matrices = blocks != nullptr ? blocks->experts : 1;
     const MatmulArgs args{u32(rows),
@@ -97,7 +105,8 @@ void encode_tiles(Stream &stream, std::int64_t tile, const Tensor &x, const Proj
                           u32(projection.expert),
                           store_of(projection),
                           blocks != nullptr ? 1u : 0u};
-    Dispatch dispatch = stream.kernel("matmul_" + std::to_string(tile), w.packing);
+    Dispatch dispatch =
+        stream.kernel((stream.tensor_units() ? "matmul2d_" : "matmul_") + std::to_string(tile), w.packing);
     dispatch.matrix(w, matrices * outputs, down * outputs)
         .read(x, Role::scratch, {.loaded = across * rows * w.cols * 2});
     if (blocks != nullptr) {
@@ -105,7 +114,7 @@ void encode_tiles(Stream &stream, std::int64_t tile, const Tensor &x, const Proj
     } else {
         dispatch.read(x, Role::scratch, {.unique = 0});
     }
-    bind_result(dispatch, projection).run(args, {across, down}, {tile == 64 ? 256u : 128u});
+    bind_result(dispatch, projection).run(args, {across, down}, {tile_threads(stream, 1, tile, own)});
 }
 
 void encode_projections(Stream &stream, const Tensor &x, const Norm *norm, const Tensor &normed,
@@ -121,7 +130,7 @@ void encode_projections(Stream &stream, const Tensor &x, const Norm *norm, const
         encode_norm(stream, x, norm->weight, norm->eps, normed);
     }
     for (const Projection &projection : projections) {
-        encode_tiles(stream, tile_rows(x.dims[0]), norm != nullptr ? normed : x, projection, 0, nullptr);
+        encode_tiles(stream, tile_rows(stream, x.dims[0]), norm != nullptr ? normed : x, projection, 0, nullptr);
     }
 }
 

@@ -42,9 +42,11 @@ struct Blocks {
     Bytes read(std::int64_t across) const { return {.unique = count * 12, .loaded = across * count * 12}; }
 };
 
-// Rows of a block, and outputs of a threadgroup, of the tile of a kernel.
-std::int64_t tile_rows(std::int64_t rows);
-std::int64_t tile_outputs(std::int64_t tile);
+// Of the tile of a kernel, on the device of a stream: the fewest rows there are, the rows for so many, and the threads for
+// so many rows and outputs of each of some matrices.
+std::int64_t smallest_tile(const Stream &stream);
+std::int64_t tile_rows(const Stream &stream, std::int64_t rows);
+std::uint32_t tile_threads(const Stream &stream, std::int64_t matrices, std::int64_t tile, std::int64_t outputs);
 
 // y [rows, cols of y] = x . w[.., first .. first + cols of y]^T by tiles of `tile` rows.
 void encode_tiles(Stream &stream, std::int64_t tile, const Tensor &x, const Projection &projection, std::int64_t first,

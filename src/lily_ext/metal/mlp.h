@@ -8,7 +8,7 @@
 namespace lily::metal {
 
 // Rows of the tile for so many rows of one matrix.
-std::int64_t swiglu_tile(std::int64_t rows);
+std::int64_t swiglu_tile(const Stream &stream, std::int64_t rows);
 
 // x bf16 [tokens, hidden], normed; h bf16 [rows, width]. With blocks, row i of h is the expert's of row list[i] of x;
 // list u32 [rows].

@@ -24,7 +24,7 @@ constexpr std::int64_t kCloseRows = 16;        // of x, a threadgroup of moe_clo
 constexpr std::int64_t kRouteRows = 4;         // a threadgroup of moe_route
 constexpr std::int64_t kPartsBytes = 64 << 20; // of the experts' outputs that wait to be summed
 constexpr std::int64_t kSliceColumns = 128;    // of x: a slice is a multiple of it
-constexpr std::int64_t kSmallestTile = 8;
+constexpr std::int64_t kSmallestBlock = 8;     // of any device
 
 // The most that any routing fills: every expert has a block that it does not fill with more than one pair.
 std::int64_t most_blocks(const MoeShape &shape, std::int64_t rows, std::int64_t tile) {
@@ -33,9 +33,9 @@ std::int64_t most_blocks(const MoeShape &shape, std::int64_t rows, std::int64_t 
 }
 
 // Rows of a block: what an expert gets on average, or less.
-std::int64_t block_rows(const MoeShape &shape, std::int64_t rows) {
+std::int64_t block_rows(const Stream &stream, const MoeShape &shape, std::int64_t rows) {
     const std::int64_t each = rows * shape.top_k / shape.experts;
-    return each <= 4 ? kSmallestTile : each <= 16 ? 16 : 32;
+    return std::max<std::int64_t>(each <= 4 ? 8 : each <= 16 ? 16 : 32, smallest_tile(stream));
 }
 
 // Columns of x whose parts fit the memory for them.
@@ -74,7 +74,7 @@ RowsLayout cut_rows(Scratch &scratch, const MoeShape &shape, std::int64_t rows) 
     at.weights = scratch.take(DType::f32, {rows, shape.top_k});
     at.shared_weights = scratch.take(DType::f32, {rows});
     at.counts = scratch.take(DType::u32, {groups_of(pairs, kPiece), shape.experts});
-    at.map = scratch.take(DType::u32, {most_blocks(shape, rows, kSmallestTile), 4});
+    at.map = scratch.take(DType::u32, {most_blocks(shape, rows, kSmallestBlock), 4});
     at.tokens = scratch.take(DType::u32, {pairs});
     at.slots = scratch.take(DType::u32, {pairs});
     at.h = scratch.take(DType::bf16, {pairs, shape.width});
@@ -168,9 +168,10 @@ void encode_rows(Stream &stream, Scratch scratch, const MoeShape &shape, const M
     const Projection logits[] = {{.w = &w.router, .y = at.logits}, {.w = &w.shared_router, .y = at.shared_logits}};
     encode_projections(stream, x, &norm, at.normed, logits);
 
-    const std::int64_t tile = block_rows(shape, rows), count = most_blocks(shape, rows, tile);
+    const std::int64_t tile = block_rows(stream, shape, rows), count = most_blocks(shape, rows, tile);
     const Blocks blocks{shaped(at.map, count, 4), count, std::min(shape.experts, pairs)};
-    encode_swiglu(stream, swiglu_tile(rows), at.normed, w.shared_gate, w.shared_up, at.shared_h, nullptr, nullptr);
+    encode_swiglu(stream, swiglu_tile(stream, rows), at.normed, w.shared_gate, w.shared_up, at.shared_h, nullptr,
+                  nullptr);
     encode_routing(stream, shape, at, rows, tile, blocks);
     encode_swiglu(stream, tile, at.normed, w.gate, w.up, at.h, &blocks, &at.tokens);
 
@@ -179,7 +180,8 @@ void encode_rows(Stream &stream, Scratch scratch, const MoeShape &shape, const M
         const std::int64_t cols = std::min(slice, hidden - first);
         const Tensor parts = shaped(at.parts, pairs, cols), shared_parts = shaped(at.shared_parts, rows, cols);
         encode_tiles(stream, tile, at.h, {.w = &w.down, .y = parts}, first, &blocks);
-        encode_tiles(stream, tile_rows(rows), at.shared_h, {.w = &w.shared_down, .y = shared_parts}, first, nullptr);
+        encode_tiles(stream, tile_rows(stream, rows), at.shared_h, {.w = &w.shared_down, .y = shared_parts}, first,
+                     nullptr);
         stream.kernel("moe_combine")
             .read(parts, Role::scratch)
             .read(shared_parts, Role::scratch)

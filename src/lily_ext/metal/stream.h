@@ -94,10 +94,13 @@ class Dispatch {
 class Stream {
   public:
     // records: where every dispatch is noted, or null.
-    Stream(Device &device, std::vector<DispatchRecord> *records) : device_(device), records_(records) {}
+    Stream(Device &device, std::vector<DispatchRecord> *records)
+        : device_(device), tensor_units_(device.limits().tensor_units), records_(records) {}
 
     Dispatch kernel(std::string name) { return {*this, std::move(name)}; }
     Dispatch kernel(const std::string &name, Packing packing) { return {*this, kernel_name(name, packing)}; }
+
+    bool tensor_units() const { return tensor_units_; }
 
     void begin();  // drops what was encoded and never committed
     void commit(); // runs it after all that was committed before
@@ -119,6 +122,7 @@ class Stream {
     bool conflicts(const Dispatch &dispatch) const;
 
     Device &device_;
+    bool tensor_units_;
     std::map<std::string, std::unique_ptr<Pipeline>> pipelines_; // by name and constants
     std::unique_ptr<CommandBuffer> open_;
     std::deque<std::unique_ptr<CommandBuffer>> running_;

@@ -22,7 +22,10 @@ typedef NS_ENUM(NSUInteger, MTLCommandBufferStatus) {
     MTLCommandBufferStatusCompleted,
     MTLCommandBufferStatusError
 };
-typedef NS_ENUM(NSUInteger, MTLLanguageVersion) { MTLLanguageVersion3_1 = (3 << 16) + 1 };
+typedef NS_ENUM(NSUInteger, MTLLanguageVersion) {
+    MTLLanguageVersion3_1 = (3 << 16) + 1,
+    MTLLanguageVersion4_0 = 4 << 16
+};
 typedef NS_OPTIONS(NSUInteger, MTLPipelineOption) {
     MTLPipelineOptionNone = 0,
     MTLPipelineOptionFailOnBinaryArchiveMiss = 1 << 2
