@@ -1,16 +1,17 @@
 // One row of x times rows of weights, the shape of decoding: memory-bound, so a weight is loaded once, 16 bytes a lane,
 // and everything else stays out of its way. The threadgroup puts x, normed if asked, into threadgroup memory; each
-// simdgroup holds a block of its columns in registers, as many as two loads of codes, while it walks through its rows,
-// whose loads are always one row ahead: those of the first go out before x is staged.
+// simdgroup holds a block of its columns in registers, as many as a load of codes, so that enough simdgroups fit a core,
+// while it walks through its rows, whose loads are two rows ahead: those of the first go out before x is staged.
 #pragma once
 
 #include "affine.h"
 
 constant constexpr uint kGemvThreads = 256;
 constant constexpr uint kGemvSimdgroups = kGemvThreads / 32;
-constant constexpr uint kRowLoads = 2; // of 16 bytes, of a row and a lane at a time
+constant constexpr uint kRowLoads = 1;  // of 16 bytes, of a row and a lane at a time
+constant constexpr uint kRowsAhead = 2; // whose loads are on their way
 
-// Columns of x in the registers of a simdgroup: 2048 at 4 bits.
+// Columns of x in the registers of a simdgroup: 1024 at 4 bits.
 template <uint bits> constexpr uint columns_of_block() { return kRowLoads * 32 * codes_of_load<bits>(); }
 
 // Stages x [cols], rounded as norm rounds it. partial: [kGemvSimdgroups]. Ends with a barrier; all threads take part.
@@ -122,18 +123,27 @@ template <uint bits> inline float row_product(thread const RowLoads<bits> &row, 
 template <uint bits, uint M, uint count> inline float row_products(thread const Rows (&w)[M], uint first,
                                                                    threadgroup const bfloat *row, uint cols, uint lane,
                                                                    thread RowLoads<bits> &ahead) {
-    constexpr uint block = columns_of_block<bits>();
+    constexpr uint block = columns_of_block<bits>(), all = M * count, deep = all < kRowsAhead ? all : kRowsAhead;
     float x[kRowLoads * codes_of_load<bits>()], sums[kRowLoads], starts[kRowLoads], total = 0;
+    RowLoads<bits> coming[deep];
+    coming[0] = ahead;
+#pragma clang loop unroll(full)
+    for (uint d = 1; d < deep; ++d)
+        coming[d] = load_row<bits>(d < count ? w[0] : w[M - 1], first + d % count, cols, 0, lane);
     for (uint column = 0; column < cols; column += block) {
         take_columns<bits>(row, cols, column, lane, x, sums, starts);
-#pragma clang loop unroll_count(2)
-        for (uint r = 0; r < M * count; ++r) {
-            const RowLoads<bits> loaded = ahead;
-            const uint next = r + 1 < M * count ? r + 1 : 0, next_column = next == 0 ? column + block : column;
-            if (next_column < cols)
-                ahead = load_row<bits>(next < count ? w[0] : w[M - 1], first + next % count, cols, next_column, lane);
-            const float sum = simd_sum(row_product<bits>(loaded, x, sums, starts));
-            total += lane == r ? sum : 0.0f;
+        for (uint base = 0; base < all; base += deep) {
+#pragma clang loop unroll(full)
+            for (uint d = 0; d < deep; ++d) {
+                const RowLoads<bits> loaded = coming[d];
+                const bool again = base + deep >= all; // at the next columns
+                const uint next = again ? d : base + deep + d, next_column = again ? column + block : column;
+                if (next_column < cols)
+                    coming[d] =
+                        load_row<bits>(next < count ? w[0] : w[M - 1], first + next % count, cols, next_column, lane);
+                const float sum = simd_sum(row_product<bits>(loaded, x, sums, starts));
+                total += lane == base + d ? sum : 0.0f;
+            }
         }
     }
     return total;

@@ -10,7 +10,7 @@ import pytest
 
 from metal.clang import needs_clang
 from toolchain import MslError, compile_kernels
-from toolchain.ptx import find_libdevice, lower
+from toolchain.ptx import find_libdevice, join_masks, lower
 
 KERNELS = Path(__file__).parent / "kernels"
 IR = """\
@@ -27,6 +27,17 @@ define linkonce_odr dso_local float @_Z3sumPf(ptr %x) #1 {
 }
 attributes #1 = { noinline nounwind }
 """
+
+
+def test_a_mask_and_what_completes_it_are_one_operation() -> None:
+    mask, other = "\tand.b32 \t%r2, %r1, 491520;\n", "\tor.b32 \t%r3, %r2, 1132462080;"
+    assert join_masks(mask + other) == mask + "\tlop3.b32 \t%r3, %r1, 491520, 1132462080, 0xea;"
+    for apart in (
+        mask + "\tor.b32 \t%r3, %r1, 7;",
+        mask + "\tor.b32 \t%r3, %r2, %r4;",
+        mask + "\tadd.s32 \t%r3, %r2, 7;",
+    ):
+        assert join_masks(apart) == apart
 
 
 def test_the_step_over_the_ir() -> None:
