@@ -325,7 +325,7 @@ class CudaDevice final : public Device {
         std::size_t total = 0;
         const Cuda &cuda = shared_->here();
         cuda.check("tell its memory", cuda.memory_info(&free, &total));
-        return {total, total, 32768, true}; // threadgroup memory as on Apple's GPUs
+        return {total, total, 32768, false}; // threadgroup memory as on Apple's GPUs; matmul2d is emulated there
     }
 
     std::size_t allocated() const override { return shared_->allocated; }
