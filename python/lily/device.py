@@ -8,13 +8,13 @@ import sys
 from typing import TypedDict
 
 from . import _ext, metal
+from .device_options import ACTIVATIONS
 from .errors import DeviceError, InvalidInput
 
 # The kernels that metal:host runs: those of every Apple GPU, or those of one with tensor units. And how it may be asked
 # to run them: the order of lanes, and whether the checker looks on.
 _HOST_KERNELS = {"host": False, "host-m5": True}
 _HOST = ("", "checked", "reverse", "random")
-ACTIVATIONS = ("int8", "bf16")
 
 
 class DeviceArguments(TypedDict):

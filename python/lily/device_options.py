@@ -7,6 +7,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+ACTIVATIONS = ("int8", "bf16")
+
 
 def add_options(command: argparse.ArgumentParser) -> None:
     """--device, --threads and --activations."""
@@ -14,7 +16,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--threads", type=int, metavar="N", help="left out, one for each usable processor")
     command.add_argument(
         "--activations",
-        choices=("int8", "bf16"),
+        choices=ACTIVATIONS,
         help="what the products of a prompt take in; left out, int8 on the CPU and bf16 on Metal",
     )
 
