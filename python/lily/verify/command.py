@@ -39,7 +39,7 @@ def add(commands: Any) -> None:
     verify.add_argument("--text", metavar="FILE", help="a UTF-8 text; a stored reference brings its own")
     verify.add_argument(
         "--against", default=MLX, metavar="R",
-        help=f"{MLX} (float32, must be installed), a file that --save wrote, or a device of lily, in bf16 (%(default)s)",
+        help=f"{MLX} (float32, must be installed), a file of --save, or a device of lily in bf16 (%(default)s)",
     )  # fmt: skip
     add_options(verify)
     verify.add_argument("--window", type=int, default=512, metavar="N", help="tokens read at a time (%(default)s)")
