@@ -39,7 +39,7 @@ from .metal_words import (
 from .rounds import Round, line, summary
 
 HEAD_ROWS = 256  # of a threadgroup, head.metal
-COUNTS = (2, 4, 6, 8, 16)  # rows of a simdgroup; lily takes 4 for so many outputs
+COUNTS = (2, 4, 8, 16)  # rows of a simdgroup; lily takes 4 for so many outputs
 
 
 def expand(packed: Packed) -> Array:

@@ -21,44 +21,34 @@ inline float sigmoid(float value) {
 inline float silu(float value) { return value * sigmoid(value); }
 
 // A code as a float without a conversion, and nearly without arithmetic, which is what one row costs on a GPU: its bits are
-// shifted into the upper ones of the significand of a power of two, kept and completed. So the value is 2^k too large, by
-// offset_of_code; the sum of what that adds follows from x alone (gemv.h), and float32 has room for it: 2^k is 256 at most.
+// shifted into the upper ones of the significand of a power of two, kept and completed. So the value is too large by that
+// power; what this adds to a sum follows from x alone, and float32 has room for it: it is 256 at most.
 
-// The sum of x times the codes of one load, onto `start`, which takes the offsets off.
-template <uint bits> inline float dot_codes(uint4 codes, thread const float *x, float start) {
-    float low_sum = start, high_sum = 0;
+// sum + x times the codes of one word, each too large.
+template <uint bits> inline float dot_word(uint code, thread const float *x, float sum) {
+    if (bits == 16) {
+        sum += x[0] * as_type<float>(code << 16);
+        sum += x[1] * as_type<float>(code & 0xffff0000u);
+    } else if (bits == 8) {
 #pragma clang loop unroll(full)
-    for (uint word = 0; word < 4; ++word) {
-        const uint code = codes[word];
-        thread const float *from = x + codes_of_load<bits>() / 4 * word;
-        if (bits == 16) {
-            low_sum += from[0] * as_type<float>(code << 16);
-            high_sum += from[1] * as_type<float>(code & 0xffff0000u);
-        } else if (bits == 8) {
+        for (uint i = 0; i < 4; ++i) { // to bits 15 to 22
+            const uint moved = i < 2 ? code << (15 - 8 * i & 15) : code >> (8 * i - 15 & 15);
+            sum += x[i] * as_type<float>((moved & 0x7f8000u) | 0x43800000u);
+        }
+    } else {
 #pragma clang loop unroll(full)
-            for (uint i = 0; i < 4; ++i) { // to bits 15 to 22
-                const uint moved = i < 2 ? code << (15 - 8 * i & 15) : code >> (8 * i - 15 & 15);
-                const float value = as_type<float>((moved & 0x7f8000u) | 0x43800000u);
-                if (i % 2 == 0)
-                    low_sum += from[i] * value;
-                else
-                    high_sum += from[i] * value;
-            }
-        } else {
-#pragma clang loop unroll(full)
-            for (uint i = 0; i < 8; i += 2) { // the even one to bits 15 to 18, the odd one to 19 to 22
-                const uint moved = i < 4 ? code << (15 - 4 * i & 15) : code >> (4 * i - 15 & 15);
-                low_sum += from[i] * as_type<float>((moved & 0x078000u) | 0x43800000u);
-                high_sum += from[i + 1] * as_type<float>((moved & 0x780000u) | 0x41800000u);
-            }
+        for (uint i = 0; i < 8; i += 2) { // the even one to bits 15 to 18, the odd one to 19 to 22
+            const uint moved = i < 4 ? code << (15 - 4 * i & 15) : code >> (4 * i - 15 & 15);
+            sum += x[i] * as_type<float>((moved & 0x078000u) | 0x43800000u);
+            sum += x[i + 1] * as_type<float>((moved & 0x780000u) | 0x41800000u);
         }
     }
-    return low_sum + high_sum;
+    return sum;
 }
 
-// By how much dot_codes takes the code at element i of a load for larger.
-template <uint bits> inline float offset_of_code(uint i) {
+// What dot_word adds too much, from the sums of x at even and at odd places.
+template <uint bits> inline float excess_of_codes(float even, float odd) {
     if (bits == 4)
-        return i % 2 == 0 ? 256.0f : 16.0f;
-    return bits == 8 ? 256.0f : 0.0f;
+        return 256.0f * even + 16.0f * odd;
+    return bits == 8 ? 256.0f * (even + odd) : 0.0f;
 }

@@ -105,7 +105,7 @@ gated_delta_out(device const uint4 *codes [[buffer(0)]], device const bfloat *sc
                 uint simdgroup [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     const uint first = (group * kGemvSimdgroups + simdgroup) * kOutRows, cols = args.heads * args.dims;
     const Rows w[1] = {{codes, scales, biases, 0, args.rows}};
-    RowLoads<bits> ahead = load_row<bits>(w[0], first, cols, 0, lane);
+    Coming<bits, kOutRows> coming = first_loads<bits, 1, kOutRows>(w, first, cols, lane);
     for (uint head = simdgroup; head < args.heads; head += kGemvSimdgroups) {
         const uint at = head * args.dims;
         gate_head(y + at, z + at, gain, args.eps, args.dims, row + at, lane);
@@ -113,7 +113,7 @@ gated_delta_out(device const uint4 *codes [[buffer(0)]], device const bfloat *sc
     threadgroup_barrier(mem_flags::mem_threadgroup);
     if (first >= args.rows)
         return;
-    const float total = row_products<bits, 1, kOutRows>(w, first, row, cols, lane, ahead);
+    const float total = row_products<bits, 1, kOutRows>(w, first, row, cols, lane, coming);
     if (lane < kOutRows && first + lane < args.rows)
         x[first + lane] = bfloat(float(x[first + lane]) + total);
 }

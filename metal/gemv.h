@@ -1,18 +1,20 @@
 // One row of x times rows of weights, the shape of decoding: memory-bound, so a weight is loaded once, 16 bytes a lane,
-// and everything else stays out of its way. The threadgroup puts x, normed if asked, into threadgroup memory; each
-// simdgroup holds a block of its columns in registers, as many as a load of codes, so that enough simdgroups fit a core,
-// while it walks through its rows, whose loads are two rows ahead: those of the first go out before x is staged.
+// and many loads are on their way at once: the first ones go out before x is staged. The threadgroup puts x, normed if
+// asked, into threadgroup memory; a simdgroup multiplies what it reads of it with up to four rows of weights.
 #pragma once
 
 #include "affine.h"
 
 constant constexpr uint kGemvThreads = 256;
 constant constexpr uint kGemvSimdgroups = kGemvThreads / 32;
-constant constexpr uint kRowLoads = 1;  // of 16 bytes, of a row and a lane at a time
-constant constexpr uint kRowsAhead = 2; // whose loads are on their way
+constant constexpr uint kRowsAtOnce = 4;
+constant constexpr uint kLoadsAhead = 4; // of 16 bytes, of a lane: more take registers, and so simdgroups, from a core
 
-// Columns of x in the registers of a simdgroup: 1024 at 4 bits.
-template <uint bits> constexpr uint columns_of_block() { return kRowLoads * 32 * codes_of_load<bits>(); }
+// Columns that the loads of a simdgroup cover: 1024 at 4 bits.
+template <uint bits> constexpr uint columns_of_block() { return 32 * codes_of_load<bits>(); }
+
+// Rows of `all` that are multiplied at once.
+template <uint all> constexpr uint rows_at_once() { return all < kRowsAtOnce ? all : kRowsAtOnce; }
 
 // Stages x [cols], rounded as norm rounds it. partial: [kGemvSimdgroups]. Ends with a barrier; all threads take part.
 inline void stage_row(device const bfloat *x, device const float *gain, bool normed, float eps, uint cols,
@@ -55,94 +57,131 @@ struct Rows {
     uint rows;
 };
 
-// What a lane loads of a block of columns of a row; scales and biases as they are, because turning them into
-// float32 would wait for them.
-template <uint bits> struct RowLoads {
-    uint4 codes[kRowLoads];
-    bfloat scales[kRowLoads];
-    bfloat biases[kRowLoads];
+// What a lane loads of a row at a time; scale and bias as they are, because turning them into float32 would wait.
+template <uint bits> struct RowLoad {
+    uint4 codes;
+    bfloat scale;
+    bfloat bias;
 };
 
-template <uint bits> inline RowLoads<bits> load_row(thread const Rows &w, uint row, uint cols, uint column, uint lane) {
-    const uint loads = cols * bits / 128, first = column * bits / 128 + lane;
-    const size_t at = w.base + min(row, w.rows - 1);
-    device const uint4 *codes = w.codes + at * loads;
-    device const bfloat *scales = w.scales + at * (cols / kGroup), *biases = w.biases + at * (cols / kGroup);
-    RowLoads<bits> loaded;
+// Load `load` of n rows from `row` on.
+template <uint bits, uint n>
+inline void load_rows(thread const Rows &w, uint row, uint cols, uint load, thread RowLoad<bits> (&loaded)[n]) {
+    const uint loads = cols / codes_of_load<bits>(), group = load * codes_of_load<bits>() / kGroup;
 #pragma clang loop unroll(full)
-    for (uint l = 0; l < kRowLoads; ++l) {
-        const uint load = min(first + 32 * l, loads - 1); // x is zero where a lane repeats the last load
-        loaded.codes[l] = codes[load];
+    for (uint r = 0; r < n; ++r) {
+        const size_t at = w.base + min(row + r, w.rows - 1);
+        loaded[r].codes = w.codes[at * loads + load];
         if (bits < 16) {
-            loaded.scales[l] = scales[load * codes_of_load<bits>() / kGroup];
-            loaded.biases[l] = biases[load * codes_of_load<bits>() / kGroup];
+            loaded[r].scale = w.scales[at * (cols / kGroup) + group];
+            loaded[r].bias = w.biases[at * (cols / kGroup) + group];
         }
-    }
-    return loaded;
-}
-
-// The lane's share of the block of x from `column` on: element i of load l is column (32 l + lane) codes + i; those
-// beyond the end are zero. sums: of each load; starts: where dot_codes has to begin.
-template <uint bits> inline void take_columns(threadgroup const bfloat *row, uint cols, uint column, uint lane,
-                                              thread float *x, thread float *sums, thread float *starts) {
-    constexpr uint codes = codes_of_load<bits>();
-    threadgroup const bfloat4 *from = (threadgroup const bfloat4 *)row;
-#pragma clang loop unroll(full)
-    for (uint l = 0; l < kRowLoads; ++l) {
-        const uint first = column + (32 * l + lane) * codes;
-        float sum = 0, start = 0;
-#pragma clang loop unroll(full)
-        for (uint i = 0; i < codes; i += 4) {
-            const float4 values = first < cols ? float4(from[(first + i) / 4]) : float4(0.0f);
-            sum += values[0] + values[1] + values[2] + values[3];
-#pragma clang loop unroll(full)
-            for (uint k = 0; k < 4; ++k) {
-                x[l * codes + i + k] = values[k];
-                start -= values[k] * offset_of_code<bits>(i + k);
-            }
-        }
-        sums[l] = sum;
-        starts[l] = start;
     }
 }
 
-// What a lane's columns add to the product with a row.
-template <uint bits> inline float row_product(thread const RowLoads<bits> &row, thread const float *x,
-                                              thread const float *sums, thread const float *starts) {
-    float total = 0;
+// totals[r] += the part of row r times x, from whose elements at the same columns `x` begins.
+template <uint bits, uint n, typename Parts>
+inline void multiply_rows(thread const RowLoad<bits> (&rows)[n], Parts x, thread float (&totals)[n]) {
+    constexpr uint words = bits / 4; // of the codes of 8 elements
+    float sums[n], even = 0, odd = 0;
 #pragma clang loop unroll(full)
-    for (uint l = 0; l < kRowLoads; ++l) {
-        const float sum = dot_codes<bits>(row.codes[l], x + l * codes_of_load<bits>(), starts[l]);
-        total += bits == 16 ? sum : float(row.scales[l]) * sum + float(row.biases[l]) * sums[l];
+    for (uint r = 0; r < n; ++r)
+        sums[r] = 0;
+#pragma clang loop unroll(full)
+    for (uint part = 0; part < codes_of_load<bits>() / 8; ++part) {
+        const uint4 pairs = x[part];
+        float values[8];
+#pragma clang loop unroll(full)
+        for (uint k = 0; k < 4; ++k) {
+            values[2 * k] = as_type<float>(pairs[k] << 16);
+            values[2 * k + 1] = as_type<float>(pairs[k] & 0xffff0000u);
+            even += values[2 * k];
+            odd += values[2 * k + 1];
+        }
+#pragma clang loop unroll(full)
+        for (uint r = 0; r < n; ++r) {
+#pragma clang loop unroll(full)
+            for (uint word = 0; word < words; ++word)
+                sums[r] = dot_word<bits>(rows[r].codes[part * words + word], values + 8 / words * word, sums[r]);
+        }
     }
-    return total;
+    const float excess = excess_of_codes<bits>(even, odd), sum = even + odd;
+#pragma clang loop unroll(full)
+    for (uint r = 0; r < n; ++r)
+        totals[r] += bits == 16 ? sums[r] : float(rows[r].scale) * (sums[r] - excess) + float(rows[r].bias) * sum;
+}
+
+// Where a simdgroup is on its way through M matrices of `count` rows: a block of columns after the other of the rows
+// from `row` on, then the next rows.
+struct Step {
+    uint row;
+    uint column;
+};
+
+template <uint bits, uint n> inline void advance(thread Step &step, uint cols) {
+    step.column += columns_of_block<bits>();
+    if (step.column >= cols) {
+        step.column = 0;
+        step.row += n;
+    }
+}
+
+// The loads on their way.
+template <uint bits, uint all> struct Coming {
+    RowLoad<bits> loads[kLoadsAhead / rows_at_once<all>()][rows_at_once<all>()];
+    Step next; // not loaded yet
+};
+
+template <uint bits, uint M, uint count>
+inline void load_step(thread const Rows (&w)[M], uint first, uint cols, uint lane, thread Step &step,
+                      thread RowLoad<bits> (&loaded)[rows_at_once<M * count>()]) {
+    if (step.row >= M * count)
+        return;
+    // A lane beyond the end repeats the last load, for nothing.
+    const uint load = min(step.column / codes_of_load<bits>() + lane, cols / codes_of_load<bits>() - 1);
+    load_rows<bits>(step.row < count ? w[0] : w[M - 1], first + step.row % count, cols, load, loaded);
+    advance<bits, rows_at_once<M * count>()>(step, cols);
+}
+
+// The first loads of row_products.
+template <uint bits, uint M, uint count>
+inline Coming<bits, M * count> first_loads(thread const Rows (&w)[M], uint first, uint cols, uint lane) {
+    Coming<bits, M * count> coming;
+    coming.next = {0, 0};
+#pragma clang loop unroll(full)
+    for (uint s = 0; s < kLoadsAhead / rows_at_once<M * count>(); ++s)
+        load_step<bits, M, count>(w, first, cols, lane, coming.next, coming.loads[s]);
+    return coming;
 }
 
 // Lane m * count + r gets the product of row first + r of matrix m with x in threadgroup memory; nothing the others.
-// ahead: load_row of the first of them, column 0.
 template <uint bits, uint M, uint count> inline float row_products(thread const Rows (&w)[M], uint first,
                                                                    threadgroup const bfloat *row, uint cols, uint lane,
-                                                                   thread RowLoads<bits> &ahead) {
-    constexpr uint block = columns_of_block<bits>(), all = M * count, deep = all < kRowsAhead ? all : kRowsAhead;
-    float x[kRowLoads * codes_of_load<bits>()], sums[kRowLoads], starts[kRowLoads], total = 0;
-    RowLoads<bits> coming[deep];
-    coming[0] = ahead;
+                                                                   thread Coming<bits, M * count> &coming) {
+    constexpr uint n = rows_at_once<M * count>();
+    static_assert(count % n == 0, "rows at once are of one matrix");
+    float total = 0, sums[n];
 #pragma clang loop unroll(full)
-    for (uint d = 1; d < deep; ++d)
-        coming[d] = load_row<bits>(d < count ? w[0] : w[M - 1], first + d % count, cols, 0, lane);
-    for (uint column = 0; column < cols; column += block) {
-        take_columns<bits>(row, cols, column, lane, x, sums, starts);
-        for (uint base = 0; base < all; base += deep) {
+    for (uint r = 0; r < n; ++r)
+        sums[r] = 0;
+    Step step = {0, 0};
+    while (step.row < M * count) {
 #pragma clang loop unroll(full)
-            for (uint d = 0; d < deep; ++d) {
-                const RowLoads<bits> loaded = coming[d];
-                const bool again = base + deep >= all; // at the next columns
-                const uint next = again ? d : base + deep + d, next_column = again ? column + block : column;
-                if (next_column < cols)
-                    coming[d] =
-                        load_row<bits>(next < count ? w[0] : w[M - 1], first + next % count, cols, next_column, lane);
-                const float sum = simd_sum(row_product<bits>(loaded, x, sums, starts));
-                total += lane == base + d ? sum : 0.0f;
+        for (uint s = 0; s < kLoadsAhead / n; ++s) {
+            if (step.row < M * count) {
+                const uint column = step.column + lane * codes_of_load<bits>(), done = step.row;
+                if (column < cols)
+                    multiply_rows<bits>(coming.loads[s], (threadgroup const uint4 *)(row + column), sums);
+                load_step<bits, M, count>(w, first, cols, lane, coming.next, coming.loads[s]);
+                advance<bits, n>(step, cols);
+                if (step.row != done) {
+#pragma clang loop unroll(full)
+                    for (uint r = 0; r < n; ++r) {
+                        const float sum = simd_sum(sums[r]);
+                        total = lane == done + r ? sum : total;
+                        sums[r] = 0;
+                    }
+                }
             }
         }
     }

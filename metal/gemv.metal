@@ -10,11 +10,11 @@ template <uint bits, uint count>
 inline void gemv_job(thread const Rows (&w)[1], device bfloat *y, constant GemvJob &job, uint first,
                      device const bfloat *x, device const float *gain, constant GemvArgs &args, threadgroup bfloat *row,
                      threadgroup float *partial, uint thread_index, uint simdgroup, uint lane) {
-    RowLoads<bits> ahead = load_row<bits>(w[0], first, args.cols, 0, lane);
+    Coming<bits, count> coming = first_loads<bits, 1, count>(w, first, args.cols, lane);
     stage_row(x, gain, args.normed != 0, args.eps, args.cols, row, partial, thread_index, simdgroup, lane);
     if (first >= job.rows)
         return;
-    const float total = row_products<bits, 1, count>(w, first, row, args.cols, lane, ahead);
+    const float total = row_products<bits, 1, count>(w, first, row, args.cols, lane, coming);
     const uint output = first + lane;
     if (lane < count && output < job.rows) {
         if (job.store == LILY_STORE_F32)

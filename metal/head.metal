@@ -19,9 +19,9 @@ head(device const uint4 *codes [[buffer(0)]], device const bfloat *scales [[buff
     threadgroup uint2 bests[kGemvSimdgroups];
     const uint first = (group * kGemvSimdgroups + simdgroup) * kHeadRows;
     const Rows w[1] = {{codes, scales, biases, 0, args.vocab}};
-    RowLoads<bits> ahead = load_row<bits>(w[0], first, args.cols, 0, lane);
+    Coming<bits, kHeadRows> coming = first_loads<bits, 1, kHeadRows>(w, first, args.cols, lane);
     stage_row(x, gain, true, args.eps, args.cols, row, partial, thread_index, simdgroup, lane);
-    const float total = row_products<bits, 1, kHeadRows>(w, first, row, args.cols, lane, ahead);
+    const float total = row_products<bits, 1, kHeadRows>(w, first, row, args.cols, lane, coming);
     const bool mine = first + lane < args.vocab;
     if (mine)
         logits[first + lane] = total;

@@ -11,8 +11,8 @@ constant constexpr uint kCloseRows = 4; // of the residual stream, a simdgroup
 
 template <uint bits> inline void open_rows(thread const Rows (&w)[2], uint first, threadgroup const bfloat *row,
                                            uint cols, uint lane, device bfloat *h) {
-    RowLoads<bits> ahead = load_row<bits>(w[0], first, cols, 0, lane);
-    const float total = row_products<bits, 2, kOpenRows>(w, first, row, cols, lane, ahead);
+    Coming<bits, 2 * kOpenRows> coming = first_loads<bits, 2, kOpenRows>(w, first, cols, lane);
+    const float total = row_products<bits, 2, kOpenRows>(w, first, row, cols, lane, coming);
     const float opened = silu(total) * simd_shuffle(total, (lane + kOpenRows) % 32);
     if (lane < kOpenRows && first + lane < w[0].rows)
         h[first + lane] = bfloat(opened);
@@ -73,36 +73,23 @@ moe_open(device const uint4 *gate [[buffer(0)]], device const bfloat *gate_scale
 template <uint bits> inline void close_rows(device const uint4 *down, device const bfloat *scales,
                                             device const bfloat *biases, device const bfloat *h, device const uint *ids,
                                             bool shared, device const float *weights, uint slots, uint width,
-                                            uint hidden, uint first, uint lane, thread float *totals) {
+                                            uint hidden, uint first, uint lane, thread float (&totals)[kCloseRows]) {
     constexpr uint codes = codes_of_load<bits>();
     const uint loads = width / codes; // of a row
     for (uint t = lane; t < slots * loads; t += 32) {
         const uint slot = t / loads, load = t - slot * loads;
-        const size_t base = shared ? 0 : size_t(ids[slot]) * hidden;
+        const Rows w = {down, scales, biases, shared ? 0 : size_t(ids[slot]) * hidden, hidden};
+        RowLoad<bits> rows[kCloseRows];
+        load_rows<bits>(w, first, width, load, rows);
+        float products[kCloseRows];
+#pragma clang loop unroll(full)
+        for (uint r = 0; r < kCloseRows; ++r)
+            products[r] = 0;
+        multiply_rows<bits>(rows, (device const uint4 *)(h + size_t(slot) * width + load * codes), products);
         const float weight = weights[slot];
-        device const bfloat4 *from = (device const bfloat4 *)(h + size_t(slot) * width + load * codes);
-        float x[codes], sum = 0, start = 0;
 #pragma clang loop unroll(full)
-        for (uint i = 0; i < codes; i += 4) {
-            const float4 values = float4(from[i / 4]) * weight;
-            sum += values[0] + values[1] + values[2] + values[3];
-#pragma clang loop unroll(full)
-            for (uint k = 0; k < 4; ++k) {
-                x[i + k] = values[k];
-                start -= values[k] * offset_of_code<bits>(i + k);
-            }
-        }
-#pragma clang loop unroll(full)
-        for (uint r = 0; r < kCloseRows; ++r) {
-            const size_t at = base + min(first + r, hidden - 1);
-            const float product = dot_codes<bits>(down[at * loads + load], x, start);
-            if (bits == 16) {
-                totals[r] += product;
-            } else {
-                const size_t group = at * (width / kGroup) + load * codes / kGroup;
-                totals[r] += float(scales[group]) * product + float(biases[group]) * sum;
-            }
-        }
+        for (uint r = 0; r < kCloseRows; ++r)
+            totals[r] += weight * products[r];
     }
 }
 

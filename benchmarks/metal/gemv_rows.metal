@@ -2,6 +2,5 @@
 
 #include "../../metal/gemv.metal"
 
-template [[host_name("gemv_6")]] [[kernel]] decltype(gemv<6>) gemv<6>;
 template [[host_name("gemv_8")]] [[kernel]] decltype(gemv<8>) gemv<8>;
 template [[host_name("gemv_16")]] [[kernel]] decltype(gemv<16>) gemv<16>;
