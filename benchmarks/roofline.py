@@ -82,6 +82,7 @@ class Decoder:
 
     def __init__(self, shape: Architecture, probe: _ext.Probe, draw: Draw, byte_inputs: bool) -> None:
         self.shape, self.probe, self.draw, self.byte_inputs = shape, probe, draw, byte_inputs
+        self.probe.byte_inputs, self.numbers = byte_inputs, "bytes" if byte_inputs else "bf16"
         a = shape
         keys, values, queries = a.key_heads * a.key_dim, a.value_heads * a.value_dim, a.heads * a.head_dim
         self.table = draw.matrix(a.vocab, a.hidden, "affine4")
@@ -103,7 +104,6 @@ class Decoder:
 
     def sublayers(self, rows: int, contexts: Sequence[int]) -> Iterator[Sublayer]:
         """In the order of a layer, each to be called before the next one is asked for."""
-        self.probe.byte_inputs = self.byte_inputs and rows > 1  # a decoder's single row is never taken in bytes
         yield from self._embed_and_norm(rows)
         yield self._delta(rows)
         for context in contexts:
@@ -117,15 +117,20 @@ class Decoder:
         turn = iter(range(1 << 62))
         return lambda: drawn[next(turn) % len(drawn)]
 
-    def _product(self, name: str, matrix: Matrix, rows: int) -> Work:
+    def _product(self, name: str, matrix: Matrix, rows: int, exact: bool = False) -> Work:
         cols = matrix.codes.shape[-1] * (4 if matrix.packing == "affine8" else 8)
         x, held = self.draw.bits(rows, cols), hand_over(matrix, 0)
         moved = packed(matrix) + 2 * rows * cols + 4 * rows * matrix.codes.shape[0]
         products = rows * matrix.codes.shape[0] * cols
-        return Work(f"  {name}", lambda: self.probe.matmul(x, held), moved, products, self._numbers(rows))
 
-    def _numbers(self, rows: int) -> str:
-        return "bytes" if self.byte_inputs and rows > 1 else "bf16"
+        def multiply() -> object:
+            self.probe.byte_inputs = self.byte_inputs and not exact
+            try:
+                return self.probe.matmul(x, held)
+            finally:
+                self.probe.byte_inputs = self.byte_inputs
+
+        return Work(f"  {name}", multiply, moved, products, "bf16" if exact else self.numbers)
 
     def _embed_and_norm(self, rows: int) -> Iterator[Sublayer]:
         a, probe = self.shape, self.probe
@@ -178,7 +183,7 @@ class Decoder:
                 lambda: probe.gated_delta(sizes, weights, x(), state, window, 0),
                 sum(part.bytes for part in parts) + 2 * state.nbytes + 2 * window.nbytes,
                 sum(part.products for part in parts) + recurrence,
-                self._numbers(rows),
+                self.numbers,
             ),
             a.delta_layers,
             parts,
@@ -215,7 +220,7 @@ class Decoder:
                 lambda: probe.attention(sizes, weights, x(), cache, cache, context - rows),
                 sum(part.bytes for part in parts) + 2 * cache.nbytes,
                 sum(part.products for part in parts) + 2 * seen * queries,
-                self._numbers(rows),
+                self.numbers,
             ),
             a.attention_layers,
             parts,
@@ -243,13 +248,13 @@ class Decoder:
         activations = 4 * rows * a.hidden
         one = 3 * a.hidden * a.shared_width
         parts = [
-            self._product("router", self.router, rows),
+            self._product("router", self.router, rows, exact=True),
             Work(
                 "  shared expert",
                 lambda: probe.mlp(mlp, dense, x()),
                 sum(map(packed, self.shared.values())) + activations,
                 rows * one,
-                self._numbers(rows),
+                self.numbers,
             ),
         ]
         chosen = a.experts * (1 - (1 - a.top_k / a.experts) ** rows)  # of routers that choose evenly
@@ -260,12 +265,12 @@ class Decoder:
                 lambda: probe.moe(sizes, weights, x()),
                 sum(part.bytes for part in parts) + moved,
                 sum(part.products for part in parts) + rows * a.top_k * 3 * a.hidden * a.width,
-                self._numbers(rows),
+                self.numbers,
             ),
             a.layers,
             parts,
             "experts",
-            self._numbers(rows),
+            self.numbers,
         )
 
     def _head(self) -> Sublayer:
@@ -393,7 +398,7 @@ def main(arguments: Sequence[str] | None = None, shape: Architecture = QWEN36_35
     parser.add_argument("--rows", type=int, default=512, help="of a prefill chunk (%(default)s)")
     parser.add_argument("--contexts", default="512,32768", metavar="N,N", help="keys of attention (%(default)s)")
     parser.add_argument("--threads", type=int, default=0, help="left out, one for each CPU")
-    parser.add_argument("--activations", choices=("int8", "bf16"), default="int8", help="of prefill (%(default)s)")
+    parser.add_argument("--activations", choices=("int8", "bf16"), default="int8", help="(%(default)s)")
     parser.add_argument("--seconds", type=float, default=1.5, help="for each sublayer and part (%(default)s)")
     parser.add_argument("--mebibytes", type=int, default=512, help="that each thread reads (%(default)s)")
     parser.add_argument("--json", action="store_true")

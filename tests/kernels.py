@@ -138,9 +138,10 @@ class Kernels:
         for probe in self.probes:
             probe.byte_inputs = byte_inputs
 
-    def arithmetic(self, rows: int) -> Arithmetic:
-        """What a sublayer of the decoder does with so many rows."""
-        return BYTES_FLOAT64 if self.byte_inputs and rows > 1 else BF16_FLOAT64
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """What a sublayer does."""
+        return BYTES_FLOAT64 if self.byte_inputs else BF16_FLOAT64
 
     def run(self, word: str, *arguments: Any, base: int = 0) -> Any:
         """Call a sublayer on every probe, check that the bits are the same, and return them."""

@@ -131,7 +131,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ),
     *(
         ("matmul", "test_inputs_of_8_bits", {"rows": rows, "outputs": 37, "groups": 3, "packing": packing, "base": 4})
-        for rows in (2, 33)
+        for rows in (1, 2, 33)
         for packing in ("affine4", "affine8")
     ),
     *(

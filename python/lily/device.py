@@ -54,7 +54,7 @@ def parse_device(device: str) -> DeviceArguments:
 
 
 def parse_activations(activations: str | None, device: str) -> bool:
-    """Whether products of many rows take their inputs in 8 bits on such a device ("cpu", "metal", "metal:host")."""
+    """Whether products take their inputs in 8 bits on such a device ("cpu", "metal", "metal:host")."""
     if activations is None:
         return device == "cpu"
     if activations not in ACTIVATIONS:

@@ -17,7 +17,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--activations",
         choices=ACTIVATIONS,
-        help="what the products of a prompt take in; left out, int8 on the CPU and bf16 on Metal",
+        help="what products take in; left out, int8 on the CPU and bf16 on Metal",
     )
 
 

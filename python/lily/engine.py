@@ -83,7 +83,7 @@ class Engine:
                       of Metal on the CPU, slowly, for tests
         max_context   tokens a session can hold; every session reserves its memory for all of them
         threads       None is one for each CPU this process may use (affinity and cgroup quota)
-        activations   how the matrices of a prompt's many rows take their inputs: "int8", in 8 bits, or "bf16"; None is
+        activations   how matrices take their inputs: "int8", in 8 bits, or "bf16"; None is
                       the faster one, int8 on the CPU and bf16 on Metal (docs/internals.md, where numbers are rounded)
         revision      of a repository; None is the pinned one
         offline       True never touches the network; None asks the environment (LILY_OFFLINE)

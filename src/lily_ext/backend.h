@@ -159,7 +159,7 @@ struct Limits {
     AttentionShape bidirectional{};
     MlpShape mlp{};
     std::int64_t labels = 0; // of classify
-    // Products of affine matrices and many rows may round their inputs to 8 bits, each group of 64 with its own scale.
+    // Products of affine matrices may round their inputs to 8 bits, each group of 64 with its own scale.
     bool byte_inputs = false;
     bool operator==(const Limits &) const = default;
 };

@@ -63,7 +63,8 @@ def test_matmul(isa: str, seed: int, rows: int, outputs: int, groups: int, packi
     base=bases,
 )
 def test_inputs_of_8_bits(isa: str, seed: int, rows: int, outputs: int, groups: int, packing: str, base: int) -> None:
-    """Groups of zeros and groups of very different size among them; every instruction set gives the same bits."""
+    """Groups of zeros and groups of very different size among them. Every instruction set gives the same bits, but for a
+    single row, whose sums are spread over lanes."""
     draw = Draw(seed)
     matrix = draw.matrix(outputs, 64 * groups, packing)
     sizes = draw.random.choice((0.0, 2.0**-30, 1.0, 2.0**20), (rows, groups, 1))
@@ -72,7 +73,7 @@ def test_inputs_of_8_bits(isa: str, seed: int, rows: int, outputs: int, groups: 
     values = bf16_values(x, np.float64)
     taken = values if packing == "bf16" else round_to_bytes(values)
     check_bounded("matmul", y, matmul(values, matrix, BYTES_FLOAT64), bound(taken, matrix) + 1e-30)
-    if packing != "bf16":
+    if packing != "bf16" and rows > 1:
         other = Kernels(INSTRUCTION_SETS[-1], byte_inputs=True).run("matmul", x, matrix, 0, base=base)
         assert np.array_equal(y, other)
 
@@ -120,7 +121,7 @@ def test_a_row_does_not_depend_on_its_neighbours(isa: str, seed: int, rows: int,
 
 @pytest.mark.parametrize("isa", INSTRUCTION_SETS)
 @pytest.mark.parametrize("packing", ["affine4", "affine8"])
-@pytest.mark.parametrize("rows", [2, 60])
+@pytest.mark.parametrize("rows", [1, 2, 60])
 def test_the_largest_sums_of_8_bits(isa: str, packing: str, rows: int) -> None:
     """The largest codes meet inputs that are all as large as they can be, of either sign: the sums are still exact."""
     codes, most = np.full((37, 24 if packing == "affine4" else 48), 2**32 - 1, np.uint32), 2 ** int(packing[-1]) - 1

@@ -148,7 +148,7 @@ class CpuBackend final : public Backend {
             .rows = rows,
             .x = bf16(x),
         };
-        Context context = start_decoder(rows);
+        Context context = start();
         kernels_.attention(context, args);
     }
 
@@ -175,7 +175,7 @@ class CpuBackend final : public Backend {
             .rows = rows,
             .x = bf16(x),
         };
-        Context context = start_decoder(rows);
+        Context context = start();
         kernels_.gated_delta(context, args);
     }
 
@@ -195,7 +195,7 @@ class CpuBackend final : public Backend {
             .rows = rows,
             .x = bf16(x),
         };
-        Context context = start_decoder(rows);
+        Context context = start();
         kernels_.moe(context, args);
     }
 
@@ -298,9 +298,6 @@ class CpuBackend final : public Backend {
     }
 
     Context start() { return Context{&pool_, scratch_->data(), byte_inputs_}; }
-    // A decode step waits for weights, not for products: its one row gains nothing from bytes. An encoder's one row has to
-    // have the bits that it has among others.
-    Context start_decoder(std::int64_t rows) { return Context{&pool_, scratch_->data(), byte_inputs_ && rows > 1}; }
 
     const Kernels &kernels_;
     Pool pool_;

@@ -8,7 +8,8 @@
 // order_bytes4 and order_bytes8 bring kLanes whole numbers from -127 to 127, part so many of a group, into that order.
 // step_bytes4 and step_bytes8 add the products of a unit to sums, which are pinned where a compiler would otherwise add in
 // another order that takes more registers than there are. counts4 makes counts of 32 bits of the sums of up to kByteSteps4
-// units; those of 8-bit codes are counts all along, and begin with start_bytes8 of the inputs of the group.
+// units; those of 8-bit codes are counts all along, and begin with start_bytes8 of the inputs of the group or, where the
+// lanes are words of one row, with start_words8 of their inputs.
 #pragma once
 
 #include "simd.h"
@@ -31,6 +32,7 @@ LILY_INLINE void order_bytes4(F v, int part, std::uint32_t *units) {
 }
 LILY_INLINE Words no_counts() { return _mm512_setzero_si512(); }
 LILY_INLINE Words start_bytes8(const std::uint32_t *) { return no_counts(); }
+LILY_INLINE Words start_words8(const std::uint32_t *) { return no_counts(); }
 LILY_INLINE Words add_counts(Words a, Words b) { return _mm512_add_epi32(a, b); }
 LILY_INLINE F counts_to_float(Words v) { return _mm512_cvtepi32_ps(v); }
 
@@ -87,8 +89,9 @@ LILY_INLINE Words step_bytes8(Words acc, Words w, Words x) {
     return pinned(_mm256_add_epi32(acc, _mm256_madd_epi16(w, x)));
 }
 LILY_INLINE Words counts4(Words sums) { return _mm256_madd_epi16(sums, _mm256_set1_epi16(1)); }
-LILY_INLINE Words start_bytes8(const std::uint32_t *) { return _mm256_setzero_si256(); }
 LILY_INLINE Words no_counts() { return _mm256_setzero_si256(); }
+LILY_INLINE Words start_bytes8(const std::uint32_t *) { return no_counts(); }
+LILY_INLINE Words start_words8(const std::uint32_t *) { return no_counts(); }
 LILY_INLINE Words add_counts(Words a, Words b) { return _mm256_add_epi32(a, b); }
 LILY_INLINE F counts_to_float(Words v) { return _mm256_cvtepi32_ps(v); }
 LILY_INLINE Words byte_unit4(Words w, int j) {
@@ -122,11 +125,14 @@ LILY_INLINE Words step_bytes4(Words acc, Words w, Words x) {
 }
 LILY_INLINE Words step_bytes8(Words acc, Words w, Words x) { return step_bytes4(acc, w, x); }
 LILY_INLINE Words counts4(Words sums) { return sums; }
+LILY_INLINE Words start_words8(const std::uint32_t *x) {
+    return vreinterpretq_u32_s32(vnegq_s32(vdotq_s32(vdupq_n_s32(0), as_bytes(load_pairs(x)), vdupq_n_s8(-128))));
+}
 LILY_INLINE Words start_bytes8(const std::uint32_t *x) {
-    int32x4_t sums = vdupq_n_s32(0);
-    for (int i = 0; i < 4; ++i) // the 64 inputs of a group
-        sums = vdotq_s32(sums, as_bytes(load_pairs(x + 4 * i)), vdupq_n_s8(-128));
-    return vreinterpretq_u32_s32(vdupq_n_s32(-vaddvq_s32(sums)));
+    Words sums = start_words8(x);
+    for (int i = 1; i < 4; ++i) // the 64 inputs of a group
+        sums = vaddq_u32(sums, start_words8(x + 4 * i));
+    return vdupq_n_u32(vaddvq_u32(sums));
 }
 LILY_INLINE Words no_counts() { return vdupq_n_u32(0); }
 LILY_INLINE Words add_counts(Words a, Words b) { return vaddq_u32(a, b); }

@@ -9,11 +9,12 @@ namespace lily::cpu::LILY_ISA {
 
 // One activation row, in the order in which vectors of kLanes words unpack, padded with zeros to whole vectors.
 struct RowActivations {
-    std::uint32_t *units; // [vectors of words, word_units, kLanes]
+    std::uint32_t *units; // [vectors of words, units of a word, kLanes]
     float *sums;          // of each group
+    float *scales;        // of the bytes, of each word's group, null as they are
 };
 std::size_t row_activations_bytes(std::int64_t cols);
-RowActivations row_activations_at(std::byte *memory, std::int64_t cols);
+RowActivations row_activations_at(std::byte *memory, Packing packing, Inputs inputs, std::int64_t cols);
 void arrange_one(Packing packing, const std::uint16_t *x, std::int64_t cols, const RowActivations &to);
 
 // Rows of a matrix, one after the other in memory.

@@ -152,8 +152,8 @@ void matmul(Context &context, std::byte *scratch, const std::uint16_t *x, std::i
                 group.jobs[group.count++] = &jobs[j];
         if (group.count == 0)
             continue;
-        if (rows == 1 && (packing == Packing::bf16 || !context.byte_inputs)) {
-            group.one = row_activations_at(scratch, group.cols);
+        if (rows == 1) {
+            group.one = row_activations_at(scratch, packing, inputs_of(context), group.cols);
             run_one(context, group);
         } else {
             group.many = activations_at(scratch, packing, inputs_of(context), rows, group.cols);
@@ -165,7 +165,7 @@ void matmul(Context &context, std::byte *scratch, const std::uint16_t *x, std::i
 
 std::size_t matmul_scratch(std::int64_t rows, std::int64_t cols, int threads) {
     const std::size_t many = activations_bytes(rows, cols) + static_cast<std::size_t>(threads) * workspace_bytes(cols);
-    return many + row_activations_bytes(cols); // for one row taken as it is
+    return many + row_activations_bytes(cols);
 }
 
 } // namespace lily::cpu::LILY_ISA

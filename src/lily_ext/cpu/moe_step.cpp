@@ -41,6 +41,7 @@ struct Step {
     const MoeArgs *args;
     Layout at;
     std::byte *scratch;
+    Inputs taken;
     std::int32_t *ids;
     float *weights;
     RowActivations inputs, shared_inputs;
@@ -53,8 +54,10 @@ static std::uint16_t *h_of(const Step &step, std::int64_t slot) {
     return reinterpret_cast<std::uint16_t *>(step.scratch + step.at.h) + slot * widest_of(step.args->shape);
 }
 
-static RowActivations h_units_of(const Step &step, std::int64_t slot, std::int64_t cols) {
-    return row_activations_at(step.scratch + step.at.h_units + step.at.h_stride * static_cast<std::size_t>(slot), cols);
+static RowActivations h_units_of(const Step &step, std::int64_t slot) {
+    const Linear &down = slot < step.args->shape.top_k ? step.args->down : step.args->shared_down;
+    std::byte *memory = step.scratch + step.at.h_units + step.at.h_stride * static_cast<std::size_t>(slot);
+    return row_activations_at(memory, down.packing, step.taken, down.cols);
 }
 
 // Blocks of `rows` rows for all experts: small enough to give every thread several, a multiple of four.
@@ -128,7 +131,7 @@ static void second_pass(void *context, std::int64_t claim, int) {
         const Packing packing = slot < top_k ? args.down.packing : args.shared_down.packing;
         const Rows rows = down_rows(step, slot, first);
         const Rows later = slot < top_k ? down_rows(step, slot + 1, first) : down_rows(step, 0, first + step.block);
-        dot_rows(packing, rows, later, count, h_units_of(step, slot, rows.cols), dots);
+        dot_rows(packing, rows, later, count, h_units_of(step, slot), dots);
         const F weight = set1(step.weights[slot]);
         for (int r = 0; r < count; ++r)
             sums[r] = fma(weight, dots[r], sums[r]);
@@ -155,13 +158,16 @@ void moe_step(Context &context, const MoeArgs &args) {
     auto *shared_logit = reinterpret_cast<float *>(context.scratch + step.at.shared_logit);
     step.ids = reinterpret_cast<std::int32_t *>(context.scratch + step.at.ids);
     step.weights = reinterpret_cast<float *>(context.scratch + step.at.weights);
-    step.inputs = row_activations_at(context.scratch + step.at.inputs, shape.hidden);
-    step.shared_inputs = row_activations_at(context.scratch + step.at.shared_inputs, shape.hidden);
+    step.taken = inputs_of(context);
+    step.inputs = row_activations_at(context.scratch + step.at.inputs, args.gate.packing, step.taken, shape.hidden);
+    step.shared_inputs =
+        row_activations_at(context.scratch + step.at.shared_inputs, args.shared_gate.packing, step.taken, shape.hidden);
 
     norm_row(args.x, args.norm, shape.eps, shape.hidden, normed);
     const Job jobs[] = {{&args.router, 0, Store::f32, logits, shape.experts},
                         {&args.shared_router, 0, Store::f32, shared_logit, 1}};
-    matmul(context, context.scratch + step.at.matmul, normed, 1, jobs, 2);
+    Context exact{context.pool, context.scratch, false};
+    matmul(exact, context.scratch + step.at.matmul, normed, 1, jobs, 2);
     choose_experts(shape, logits, step.ids, step.weights);
     step.weights[shape.top_k] = sigmoid_of(*shared_logit);
     arrange_one(args.gate.packing, normed, shape.hidden, step.inputs);
@@ -175,10 +181,10 @@ void moe_step(Context &context, const MoeArgs &args) {
     step.items = step.blocks * shape.top_k + (shape.shared_width + step.block - 1) / step.block;
     context.pool->run(step.items, first_pass, &step);
 
-    for (std::int64_t slot = 0; slot < shape.top_k; ++slot)
-        arrange_one(args.down.packing, h_of(step, slot), shape.width, h_units_of(step, slot, shape.width));
-    arrange_one(args.shared_down.packing, h_of(step, shape.top_k), shape.shared_width,
-                h_units_of(step, shape.top_k, shape.shared_width));
+    for (std::int64_t slot = 0; slot <= shape.top_k; ++slot) {
+        const Linear &down = slot < shape.top_k ? args.down : args.shared_down;
+        arrange_one(down.packing, h_of(step, slot), down.cols, h_units_of(step, slot));
+    }
     step.block = block_rows(shape.hidden, step.threads);
     step.items = (shape.hidden + step.block - 1) / step.block;
     context.pool->run(step.items, second_pass, &step);

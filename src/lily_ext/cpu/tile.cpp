@@ -1,7 +1,7 @@
 // See tile.h. Not here: what becomes of the totals, and how panels are spread over threads.
 #include "tile.h"
 
-#include "byte_units.h"
+#include "dots.h"
 #include "scratch.h"
 
 namespace lily::cpu::LILY_ISA {
@@ -12,15 +12,6 @@ constexpr int kTileGroups = kPanel * kUnits * 4 > 8192 ? 1 : 2;
 // From how many rows on it pays to store a tile unpacked. Below, every block unpacks it again: the wide sets do that almost
 // for free, beside the multiplications, while the stores are not; the narrow ones do it once for the first block only.
 constexpr std::int64_t kUnpackedRows = kLanes == 16 ? 48 : kBlock + 1;
-
-// Units of a group whose inputs are bytes.
-#if defined(LILY_BYTE_UNITS)
-LILY_INLINE constexpr int byte_units(Packing packing) {
-    return static_cast<int>(kGroup) / (packing == Packing::affine4 ? 4 : kByteInputs8);
-}
-#else
-LILY_INLINE constexpr int byte_units(Packing) { return kUnits; } // the same whole numbers, in the units of this machine
-#endif
 
 std::size_t activations_bytes(std::int64_t rows, std::int64_t cols) {
     const std::int64_t groups = rows * (cols / kGroup);
@@ -167,44 +158,6 @@ LILY_INLINE void prefetch_panel(const Panel &panel, std::int64_t part, std::int6
         }
     }
 }
-
-// How a group's products are taken and summed: in the units of this machine.
-template <Packing packing, bool bytes> struct Dots {
-    using Operand = Unit;
-    using Sum = F;
-    static constexpr int kOfGroup = kUnits, kMostSteps = kUnits; // units of a group, and how many a sum can take
-    LILY_INLINE Operand load(const std::uint32_t *p) { return load_unit(p); }
-    LILY_INLINE Operand repeat(const std::uint32_t *p) { return set1_unit(p); }
-    LILY_INLINE void store(std::uint32_t *p, Operand v) { store_unit(p, v); }
-    LILY_INLINE Operand code(Words w, int j) { return unit_of<packing>(w, j); }
-    LILY_INLINE Sum start(const std::uint32_t *) { return zero(); }
-    LILY_INLINE Sum step(Sum sum, Operand w, Operand x) { return LILY_ISA::step(sum, w, x); }
-    LILY_INLINE Sum whole(Sum sum) { return sum; }
-    LILY_INLINE Sum join(Sum a, Sum b) { return add(a, b); }
-    LILY_INLINE F value(Sum sum) { return sum; }
-};
-#if defined(LILY_BYTE_UNITS)
-template <Packing packing> struct Dots<packing, true> {
-    using Operand = Words;
-    using Sum = Words;
-    static constexpr bool kShort = packing == Packing::affine4;
-    static constexpr int kOfGroup = byte_units(packing), kMostSteps = kShort ? kByteSteps4 : kOfGroup;
-    LILY_INLINE Operand load(const std::uint32_t *p) { return load_words(p); }
-    LILY_INLINE Operand repeat(const std::uint32_t *p) { return set1_pair(*p); }
-    LILY_INLINE void store(std::uint32_t *p, Operand v) { store_words(p, v); }
-    LILY_INLINE Operand code(Words w, int j) { return kShort ? byte_unit4(w, j) : byte_unit8(w, j); }
-    LILY_INLINE Sum start(const std::uint32_t *x) { return kShort ? no_counts() : start_bytes8(x); }
-    LILY_INLINE Sum step(Sum sum, Operand w, Operand x) {
-        return kShort ? step_bytes4(sum, w, x) : step_bytes8(sum, w, x);
-    }
-    LILY_INLINE Sum whole(Sum sum) { return kShort ? counts4(sum) : sum; }
-    LILY_INLINE Sum join(Sum a, Sum b) { return add_counts(a, b); }
-    LILY_INLINE F value(Sum sum) { return counts_to_float(sum); }
-};
-#endif
-template <Packing packing, Inputs inputs> using DotsOf = Dots<packing, inputs == Inputs::bytes>;
-template <Packing packing, Inputs inputs> constexpr int kWordUnits =
-    DotsOf<packing, inputs>::kOfGroup / group_words(packing);
 
 // `groups` groups of one strip, from `group` on, into its part of the tile: words [groups * group_words, kPanel], or their
 // units [groups * kOfGroup, kPanel].
