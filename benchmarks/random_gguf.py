@@ -1,7 +1,8 @@
 """A file of random weights for llama.cpp, of the exact shape of a model that lily runs: for speed, never for words.
 
-    python -m benchmarks.random_gguf decoder.gguf              Qwen3.6-35B-A3B in Q4_0, 19.6 GB
-    python -m benchmarks.random_gguf encoder.gguf --encoder    28 layers of 1024 in BF16, 0.9 GB, as encoder_speed.py
+    python -m benchmarks.random_gguf MODEL decoder.gguf      the dimensions of any checkpoint of lily; in full 19.6 GB
+    python -m benchmarks.random_gguf nano nano.gguf          those of the embedded decoder, 15 MB
+    python -m benchmarks.random_gguf encoder encoder.gguf    28 layers of 1024 in BF16, 0.9 GB, as encoder_speed.py
 
 Needs `pip install gguf`. Types are those that llama.cpp's own converter chooses for Q4_0: the router stays float32,
 the two small projections of the gated delta net have 8 bits. There is no tokenizer inside.
@@ -12,8 +13,8 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import gguf
@@ -21,13 +22,16 @@ import numpy as np
 import numpy.typing as npt
 from gguf import GGMLQuantizationType as Type
 
-from lily.architecture import QWEN36_35B_A3B, Architecture
+from lily.architecture import ATTENTION_EVERY, Architecture
+from lily.checkpoint import open_checkpoint
+from lily.location import locate
 
 from .encoder_speed import FULL
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from encoders import Shape
 
+ENCODER = "encoder"
 CONTEXT = 262_144
 PIECE = 1 << 20  # blocks that are drawn together
 
@@ -137,16 +141,17 @@ def header(writer: gguf.GGUFWriter, a: Architecture | Shape) -> None:
     writer.add_head_count_kv(a.kv_heads)
     writer.add_key_length(a.head_dim)
     writer.add_value_length(a.head_dim)
-    writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_freq_base(a.theta)
     writer.add_tokenizer_model("none")
     writer.add_vocab_size(a.vocab)
     if isinstance(a, Shape):
         writer.add_context_length(a.window)
+        writer.add_layer_norm_rms_eps(1e-6)
         writer.add_feed_forward_length(a.width)
         return
     pairs = a.rotary_dim // 2
     writer.add_context_length(CONTEXT)
+    writer.add_layer_norm_rms_eps(a.eps)
     writer.add_rope_dimension_count(a.rotary_dim)
     writer.add_rope_dimension_sections([pairs - 2 * (pairs // 3), pairs // 3, pairs // 3, 0])
     writer.add_expert_count(a.experts)
@@ -158,7 +163,7 @@ def header(writer: gguf.GGUFWriter, a: Architecture | Shape) -> None:
     writer.add_ssm_group_count(a.key_heads)
     writer.add_ssm_time_step_rank(a.value_heads)
     writer.add_ssm_inner_size(a.value_heads * a.value_dim)
-    writer.add_full_attention_interval(4)
+    writer.add_full_attention_interval(ATTENTION_EVERY)
 
 
 def write(out: Path, shape: Architecture | Shape, seed: int = 1) -> None:
@@ -185,15 +190,21 @@ def write(out: Path, shape: Architecture | Shape, seed: int = 1) -> None:
     writer.close()
 
 
-def main() -> None:
+def shape_of(model: str) -> Architecture | Shape:
+    """The dimensions of a model, as the command line names it."""
+    if model == ENCODER:
+        return FULL
+    with open_checkpoint(locate(model)) as checkpoint:
+        return checkpoint.architecture
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0], allow_abbrev=False)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--encoder", action="store_true", help="the encoder's shape instead of the decoder's")
-    parser.add_argument("--layers", type=int, help="fewer layers of the same width")
-    options = parser.parse_args()
-    shape: Architecture | Shape = FULL if options.encoder else QWEN36_35B_A3B
-    write(options.out, shape if options.layers is None else replace(shape, layers=options.layers))
+    parser.add_argument("model", help=f"folder, hub repository or embedded model; or {ENCODER}, the Gate's in full")
+    parser.add_argument("out", type=Path, help="the file to write")
+    options = parser.parse_args(arguments)
+    write(options.out, shape_of(options.model))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from lily import cli
 from lily.bench import command, contract, plot, runner
 from lily.bench.contract import STEPS, Arm, Watch, digest, measure, prompt
-from lily.bench.runner import Report, run
+from lily.bench.runner import run
 from lily.errors import DeviceError, Disturbed, InvalidInput, NumericalError
 
 
@@ -180,6 +181,7 @@ def test_the_command(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     found = json.loads(capsys.readouterr().out)
     assert [row["length"] for row in found["rows"]] == [32, 64]
     assert all(row["rounds"] == 2 and row["digest"] and row["prefill"]["low"] > 0 for row in found["rows"])
+    assert all(row["device"].startswith("lily, cpu") for row in found["rows"])
     assert "positions" in found["left_out"]["1000000"]
     assert json.loads(command.profile(found["model"]["name"]).read_text(encoding="utf-8")) == found
     assert cli.main([*shared, "--rounds", "1"]) == 0
@@ -213,14 +215,13 @@ def test_a_result_is_printed_even_if_it_cannot_be_kept(
     assert json.loads(capsys.readouterr().out)["rows"]
 
 
-def rows() -> Report:
-    return run({"a": {}, "b": {}}, [256, 512], measure=lambda *_: arm())
-
-
 def test_plot(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is missing: pip install matplotlib")
-    plot.draw(rows(), tmp_path / "p.svg", "title")
-    assert "title" in (tmp_path / "p.svg").read_text(encoding="utf-8")
+    report = run({"a": {}, "b": {}}, [256, 512], measure=lambda engine, _: replace(arm(0.1), device=f"engine {engine}"))
+    plot.draw(report, tmp_path / "p.svg", "title")
+    drawn = (tmp_path / "p.svg").read_text(encoding="utf-8")
+    for text in ("title", "engine a", "engine b", "512", "5,000"):
+        assert f"<!-- {text} -->" in drawn
     with pytest.raises(InvalidInput, match="expected one of"):
         plot.require(tmp_path / "p.word")
 
