@@ -14,8 +14,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..command_options import add_device_options, add_hub_options, device_options, hub_options
 from ..console import Line
-from ..device_options import add_options, chosen_options
 from ..errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
     bench = commands.add_parser("bench", help=words, description=words, allow_abbrev=False)
     bench.set_defaults(run=_bench)
     bench.add_argument("model", help="folder, hub repository or embedded model")
-    add_options(bench)
+    add_device_options(bench)
     bench.add_argument(
         "--lengths", type=_lengths, metavar="N,N", help="prompt lengths; left out, 256 to 131,072 as far as they fit"
     )
@@ -40,6 +40,7 @@ def add(commands: Any) -> None:
         "--vs", action="append", default=[], choices=PEERS, help="measure a peer as well, if it is installed"
     )
     bench.add_argument("--gguf", metavar="FILE", help="the same model for llama.cpp")
+    add_hub_options(bench)
     bench.add_argument("--ignore-load", action="store_true", help="measure even if other programs use the machine")
     bench.add_argument("--json", action="store_true", help="print everything as JSON")
     bench.add_argument("--plot", metavar="FILE", help="draw the table (.png, .svg, .pdf); needs matplotlib")
@@ -64,7 +65,9 @@ def _bench(options: argparse.Namespace) -> None:
         raise InvalidInput("--vs llama.cpp and --gguf FILE belong together: llama.cpp reads its own format")
     if options.plot is not None:
         plot.require(options.plot)
-    folder = locate(options.model)
+    line = Line()
+    folder = locate(options.model, **hub_options(options), progress=line.progress("downloading", "bytes"))
+    line.clear()
     with open_checkpoint(folder) as checkpoint:
         name, positions = checkpoint.name, checkpoint.max_positions
         model = checkpoint.describe()
@@ -75,12 +78,11 @@ def _bench(options: argparse.Namespace) -> None:
             f"no length fits: found {min(lengths)} and {STEPS} steps for a model of {positions} positions; name "
             "smaller --lengths"
         )
-    engines: dict[str, Mapping[str, Any]] = {"lily": {"model": str(folder), **chosen_options(options)}}
+    engines: dict[str, Mapping[str, Any]] = {"lily": {"model": str(folder), **device_options(options)}}
     if "mlx-lm" in options.vs:
         engines["mlx-lm"] = {"model": str(folder)}
     if options.gguf is not None:
         engines["llama.cpp"] = {"gguf": options.gguf, "threads": options.threads}
-    line = Line()
     report = run(
         engines,
         fitting,

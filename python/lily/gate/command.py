@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import console
+from ..command_options import add_hub_options, hub_options
 from ..errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -34,8 +35,7 @@ def _add_gate(commands: Any) -> None:
     gate.add_argument("--policy", metavar="P", help="a TOML file, strict or balanced (left out: balanced)")
     gate.add_argument("--destination", metavar="D", help="where the text is to go, for the policy's rules about that")
     gate.add_argument("--model", help="another classifier, a folder or hub repository; left out, the embedded one")
-    gate.add_argument("--revision", metavar="R", help="of a hub repository; left out, its main branch")
-    gate.add_argument("--offline", action="store_true", default=None, help="never touch the network")
+    add_hub_options(gate)
     gate.add_argument("--messages", action="store_true", help="the text is a JSON list of chat messages")
     gate.add_argument("--audit", metavar="DB", help="record the decision in this audit log")
     shape = gate.add_mutually_exclusive_group()
@@ -77,7 +77,7 @@ def _gate(options: argparse.Namespace) -> None:
     if options.model is None:
         gate = Gate(policy, audit)
     else:
-        gate = Gate.load(options.model, policy=policy, audit=audit, revision=options.revision, offline=options.offline)
+        gate = Gate.load(options.model, policy=policy, audit=audit, **hub_options(options))
     with gate:
         verdict = gate.classify(content, destination=options.destination)
     if audit is not None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import count
+from ..command_options import add_device_options, add_hub_options, device_options, hub_options
 from ..console import Line, decode
-from ..device_options import add_options, chosen_options
 from ..errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -41,12 +41,13 @@ def add(commands: Any) -> None:
         "--against", default=MLX, metavar="R",
         help=f"{MLX} (float32, must be installed), a file of --save, or a device of lily in bf16 (%(default)s)",
     )  # fmt: skip
-    add_options(verify)
+    add_device_options(verify)
     verify.add_argument("--window", type=int, default=512, metavar="N", help="tokens read at a time (%(default)s)")
     verify.add_argument("--positions", type=int, metavar="N", help="tokens of the text at most; left out, all of it")
     verify.add_argument(
         "--save", metavar="FILE", help="a .npz file: keep what the reference said, for later comparisons"
     )
+    add_hub_options(verify)
     verify.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
@@ -60,7 +61,14 @@ def _verify(options: argparse.Namespace) -> None:
             f"--save {options.save} does not end in {STORED}, by which --against knows a stored reference"
         )
     line = Line()
-    with Engine.load(options.model, max_context=max(options.window, 2), **chosen_options(options)) as engine:
+    loaded = Engine.load(
+        options.model,
+        max_context=max(options.window, 2),
+        **device_options(options),
+        **hub_options(options),
+        progress=line.progress("downloading", "bytes"),
+    )
+    with loaded as engine:
         golden = _golden(options, engine, line.progress("reference has read", "windows"))
         if options.save is not None:
             golden.save(options.save)
