@@ -71,7 +71,7 @@ def _verify(options: argparse.Namespace) -> None:
     with loaded as engine:
         golden = _golden(options, engine, line.progress("reference has read", "windows"))
         if options.save is not None:
-            golden.save(options.save)
+            golden.save(options.save, engine.tokenizer.digest)
         report = compare(golden, EngineSide(engine), line.progress("tested has read", "windows"))
         line.clear()
         if options.json:
@@ -88,7 +88,7 @@ def _golden(options: argparse.Namespace, engine: Engine, progress: Callable[[int
         for name in ("text", "positions", "save"):
             if getattr(options, name) is not None:
                 raise InvalidInput(f"--{name} is given, and a stored reference brings its own text; leave --{name} out")
-        golden = Golden.load(options.against)
+        golden = Golden.load(options.against, engine.tokenizer.digest)
         for window in golden.windows:
             largest = max(window.tokens.max(), window.top_ids.max())
             if largest >= engine.vocab or len(window.tokens) > engine.max_context + 1:
