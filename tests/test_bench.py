@@ -183,10 +183,22 @@ def test_the_command(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert all(row["rounds"] == 2 and row["digest"] and row["prefill"]["low"] > 0 for row in found["rows"])
     assert all(row["device"].startswith("lily, cpu") for row in found["rows"])
     assert "positions" in found["left_out"]["1000000"]
-    assert json.loads(command.profile(found["model"]["name"]).read_text(encoding="utf-8")) == found
+    assert json.loads(command.profile(str(tiny), tiny).read_text(encoding="utf-8")) == found
     assert cli.main([*shared, "--rounds", "1"]) == 0
     table = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("model ") and str(tiny) in line for line in table)
     assert sum(line.strip().startswith(("32 ", "64 ")) for line in table) == 2
+
+
+def test_every_checkpoint_has_a_profile_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    folders = [tmp_path / "a" / "small", tmp_path / "b" / "small"]
+    first, second = (command.profile("small", folder) for folder in folders)
+    assert first != second
+    folders[0].mkdir(parents=True)
+    (tmp_path / "link").symlink_to(folders[0])
+    assert command.profile("small", tmp_path / "link") == first
+    assert len(command.profile("x" * 255, folders[0]).name) < 100
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ cli.py has the parser and the exit codes; `add` puts this command into it.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -69,8 +70,7 @@ def _bench(options: argparse.Namespace) -> None:
     folder = locate(options.model, **hub_options(options), progress=line.progress("downloading", "bytes"))
     line.clear()
     with open_checkpoint(folder) as checkpoint:
-        name, positions = checkpoint.name, checkpoint.max_positions
-        model = checkpoint.describe()
+        positions, model = checkpoint.max_positions, checkpoint.describe()
     lengths = LENGTHS if options.lengths is None else options.lengths
     fitting = [length for length in lengths if positions is None or length + STEPS + 1 <= positions]
     if not fitting:
@@ -95,18 +95,25 @@ def _bench(options: argparse.Namespace) -> None:
     record = _record(report, model) | {"left_out": {**report.left_out, **left_out}}
     print(json.dumps(record, indent=2) if options.json else "\n".join(lines(record, report)), flush=True)
     if options.plot is not None:
-        plot.draw(report, options.plot, f"{name}, {record['machine']['cpu']}")
+        plot.draw(report, options.plot, f"{model['name']} ({called(options.model)}), {record['machine']['cpu']}")
     if options.save:
-        path = profile(name)
+        path = profile(options.model, folder)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(record, indent=2), encoding="utf-8")
         line.say(f"kept in {path}")
 
 
-def profile(model: str) -> Path:
-    """Where this machine's profile of a model is kept."""
+def called(model: str) -> str:
+    """The last part of what the user calls a model, short enough for a title and a file."""
+    return Path(model).absolute().name[:40]
+
+
+def profile(model: str, folder: Path) -> Path:
+    """Where this machine's profile of a model is kept. The folder that it lies in tells it from all others: a name of
+    their own is what small checkpoints do not have, and repositories have many revisions."""
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(data) / "lily" / "profiles" / f"{model.replace('/', '--')}.json"
+    place = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
+    return Path(data) / "lily" / "profiles" / f"{called(model)}-{place}.json"
 
 
 def _record(report: Report, model: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,7 +132,8 @@ def lines(record: Mapping[str, Any], report: Report) -> Iterator[str]:
     """The table: reading and writing apart, medians with lowest and highest; peers with lily's ratio to them."""
     here = record["machine"]
     yield f"machine   {here['cpu']}, {here['cores']} cores usable, {here['system']}"
-    yield f"model     {record['model']['name']}, lily {record['lily']}, {record['date']}"
+    yield f"model     {record['model']['name']} ({record['model']['path']})"
+    yield f"when      {record['date']}, lily {record['lily']}"
     for device in dict.fromkeys(row.device for row in report.rows):
         yield f"engine    {device}"
     ranges = f"{'lowest to highest':>20}"
