@@ -162,6 +162,13 @@ def test_every_command_takes_a_revision_and_stays_offline(
         assert "lily is offline" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("text", "hint"), [("Nano", True), ("NANO", True), ("nanoo", True), ("gemma", False)])
+def test_an_embedded_model_is_hinted_at(text: str, hint: bool, cache: Path, no_network: None) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        locate(text)
+    assert ("did you mean nano, which comes with lily?" in str(caught.value)) is hint
+
+
 @pytest.mark.parametrize("revision", [5, b"main", ""])
 def test_what_is_no_revision(revision: Any, cache: Path, no_network: None) -> None:
     for call in (locate, hub.fetch, hub.download_size):

@@ -200,6 +200,7 @@ def test_the_command_against_mlx(tiny: Path, text: Path, tmp_path: Path, capsys:
     assert cli.main(live) == 0
     words = capsys.readouterr().out
     assert "mlx-lm in float32" in words
+    assert "147 predictions in 3 windows" in words
     assert "difference" in words
     assert cli.main([*live, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -225,6 +226,9 @@ def test_the_command_says_what_is_missing(tiny: Path, text: Path, capsys: pytest
     text.write_bytes(b"\xff\xfe")
     assert cli.main(["verify", str(tiny), "--text", str(text), "--against", "cpu"]) == 1
     assert "not UTF-8" in capsys.readouterr().err
+    text.write_text("a b c d", encoding="utf-8")
+    assert cli.main(["verify", str(tiny), "--text", str(text), "--positions", "2", "--against", "cpu"]) == 0
+    assert "1 prediction in 1 window\n" in capsys.readouterr().out
 
 
 def test_no_option_is_passed_over(tiny: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -186,8 +186,8 @@ def _generate(options: argparse.Namespace) -> None:
         result = collect(_printed(stream, line))
         seed = "" if result.stats.seed is None else f", seed {result.stats.seed}"
         line.say(
-            f"{result.prompt_tokens} tokens read at {result.prefill_tps:.1f} tok/s, {len(result.tokens)} written at "
-            f"{result.decode_tps:.1f} tok/s, finish reason {result.finish_reason}{seed}, {engine.device}"
+            f"{counted(result.prompt_tokens, 'token')} read at {result.prefill_tps:.1f} tok/s, {len(result.tokens)} "
+            f"written at {result.decode_tps:.1f} tok/s, finish reason {result.finish_reason}{seed}, {engine.device}"
         )
 
 
@@ -209,7 +209,7 @@ def _prompt(options: argparse.Namespace) -> str | list[dict[str, str]]:
                 options.refuse(f"--{name} belongs to the chat template, which --raw leaves out")
     text = options.prompt
     if text == "-":
-        text = console.decode(console.read_input(), "standard input")
+        text = console.read_text(text)
     if options.raw:
         return str(text)
     system = [] if options.system is None else [{"role": "system", "content": options.system}]

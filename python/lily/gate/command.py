@@ -9,11 +9,11 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import console
 from ..command_options import add_hub_options, hub_options
+from ..console import read_text
+from ..display import counted
 from ..errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _gate(options: argparse.Namespace) -> None:
     if options.model is None and options.revision is not None:
         raise InvalidInput("--revision belongs to --model, which is missing; the embedded classifier has none.")
     policy = _policy(options.policy)
-    text = _text(options.file)
+    text = read_text(options.file)
     content = _messages(text) if options.messages else text
     audit = None if options.audit is None else AuditLog(options.audit)
     if options.model is None:
@@ -119,12 +119,6 @@ def _policy(name: str | None) -> Policy | None:
     return built_in[name]() if name in built_in else Policy.load(name)
 
 
-def _text(name: str) -> str:
-    if name == "-":
-        return console.decode(console.read_input(), "standard input")
-    return console.decode(Path(name).read_bytes(), name)
-
-
 def _messages(text: str) -> Any:
     try:
         return json.loads(text)
@@ -137,11 +131,11 @@ def _verify(options: argparse.Namespace) -> None:
 
     wanted = None
     if options.head is not None:
-        text = options.head if options.head.startswith("lily-audit:") else _text(options.head)
+        text = options.head if options.head.startswith("lily-audit:") else read_text(options.head)
         wanted = Head.parse(text)
     with AuditLog(options.db, create=False) as log:
         head = log.verify(wanted)
-    print(f"{head.seq} records, unbroken\n{head}")
+    print(f"{counted(head.seq, 'record')}, unbroken\n{head}")
 
 
 def _export(options: argparse.Namespace) -> None:

@@ -9,12 +9,11 @@ import argparse
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import count
 from ..command_options import add_device_options, add_hub_options, device_options, hub_options
-from ..console import Line, decode
+from ..console import Line, read_text
 from ..errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -36,7 +35,9 @@ def add(commands: Any) -> None:
     verify = commands.add_parser("verify", help=words, description=words, allow_abbrev=False)
     verify.set_defaults(run=_verify)
     verify.add_argument("model", help="folder, hub repository or embedded model")
-    verify.add_argument("--text", metavar="FILE", help="a UTF-8 text; a stored reference brings its own")
+    verify.add_argument(
+        "--text", metavar="FILE", help="a UTF-8 text; - reads standard input; a stored reference brings its own"
+    )
     verify.add_argument(
         "--against", default=MLX, metavar="R",
         help=f"{MLX} (float32, must be installed), a file of --save, or a device of lily in bf16 (%(default)s)",
@@ -100,7 +101,7 @@ def _golden(options: argparse.Namespace, engine: Engine, progress: Callable[[int
         return golden
     if options.text is None:
         raise InvalidInput("there is no text to compare on; name a UTF-8 file with --text")
-    tokens = _tokens(Path(options.text), engine.tokenizer, options.positions)
+    tokens = _tokens(options.text, engine.tokenizer, options.positions)
     if options.against == MLX:
         return read_windows(MlxSide(engine.checkpoint.path), tokens, options.window, progress)
     with type(engine).load(
@@ -113,13 +114,12 @@ def _golden(options: argparse.Namespace, engine: Engine, progress: Callable[[int
         return read_windows(EngineSide(reference), tokens, options.window, progress)
 
 
-def _tokens(path: Path, tokenizer: Tokenizer, most: int | None) -> npt.NDArray[np.int32]:
+def _tokens(path: str, tokenizer: Tokenizer, most: int | None) -> npt.NDArray[np.int32]:
     import numpy as np
 
     if most is not None:
         count(most, "positions", 2**31 - 1)
-    text = decode(path.read_bytes(), str(path))
-    return np.array(tokenizer.encode(text)[:most], dtype=np.int32)
+    return np.array(tokenizer.encode(read_text(path))[:most], dtype=np.int32)
 
 
 def _speller(engine: Engine, golden: Golden) -> Callable[[int, int], tuple[str, Callable[[int], str]]]:
@@ -134,11 +134,12 @@ def _speller(engine: Engine, golden: Golden) -> Callable[[int, int], tuple[str, 
 
 def lines(report: Report, spell: Callable[[int, int], tuple[str, Callable[[int], str]]]) -> Iterator[str]:
     """A report in words."""
+    from ..display import counted
     from .comparison import GAP
 
     yield f"reference    {report.reference}"
     yield f"tested       {report.tested}"
-    yield f"text         {report.positions:,} predictions in {report.windows:,} windows"
+    yield f"text         {counted(report.positions, 'prediction')} in {counted(report.windows, 'window')}"
     yield f"perplexity   {report.reference_perplexity:.4f} reference, {report.tested_perplexity:.4f} tested"
     yield f"difference   {100 * report.difference:+.4f} % (standard error {100 * report.standard_error:.4f} %)"
     yield f"best token   the same at {100 * report.agreement:.2f} %"

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..display import counted
 from ..errors import InvalidInput
 from .sides import Ids, Side
 
@@ -101,7 +102,8 @@ def _check(path: str | Path, lengths: list[int], found: dict[str, npt.NDArray[An
     predictions = sum(lengths) - len(lengths)
     kept = found["top_ids"].shape[-1]
     if not lengths or min(lengths) < 2 or kept < 2:
-        raise _damaged(path, f"{len(lengths)} windows, the shortest of {min(lengths, default=0)} tokens, {kept} kept")
+        shortest = min(lengths, default=0)
+        raise _damaged(path, f"{counted(len(lengths), 'window')}, the shortest of {shortest} tokens, {kept} kept")
     shapes: dict[str, tuple[int, ...]] = {
         "tokens": (sum(lengths),),
         "log_probs": (predictions,),
@@ -133,7 +135,8 @@ def read_windows(
     or a window of less than two."""
     if window < 2 or len(tokens) < 2:
         raise InvalidInput(
-            f"a text of {len(tokens)} tokens in windows of {window}: expected at least 2 of each, for one prediction"
+            f"a text of {counted(len(tokens), 'token')} in windows of {window}: expected at least 2 of each, for one "
+            "prediction"
         )
     cuts = [tokens[start : start + window] for start in range(0, len(tokens), window)]
     cuts = [cut for cut in cuts if len(cut) > 1]
