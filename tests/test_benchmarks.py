@@ -209,6 +209,8 @@ def test_a_random_gguf_has_the_parameters_of_the_architecture(tmp_path: Path) ->
     reader = gguf.GGUFReader(tmp_path / "decoder.gguf")
     assert sum(int(tensor.n_elements) for tensor in reader.tensors) == TINY.parameters
     assert reader.fields["general.architecture"].contents() == "qwen35moe"
+    names = {tensor.name for tensor in reader.tensors}
+    assert names >= {"token_embd.weight", "blk.0.ssm_a", "blk.0.ssm_dt.bias", "blk.3.attn_q.weight"}
     table = next(tensor for tensor in reader.tensors if tensor.name == "output.weight")
     weights = gguf.dequantize(table.data, table.tensor_type)
     assert weights.shape == (TINY.vocab, TINY.hidden)
