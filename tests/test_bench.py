@@ -68,12 +68,14 @@ def test_foreign_load_is_seen_and_own_is_not() -> None:
     quiet = watch.foreign()
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
         time.sleep(0.2)
-        watch = Watch()
+        watch, knowing = Watch(), Watch(other.pid)
         time.sleep(1.0)
-        loud = watch.foreign()
+        loud, without = watch.foreign(), knowing.foreign()
         other.kill()
     assert quiet is not None
     assert loud is not None
+    assert without is not None
+    assert without < loud
     assert loud > max(0.3, quiet - 1)  # the machine may be shared: the burner gets a share at least
 
 
