@@ -1,7 +1,7 @@
 """lily beside llama.cpp and mlx-lm on this machine's CPU, in blocks that take turns.
 
-    python -m benchmarks.random_gguf decoder.gguf
-    python -m benchmarks.random_gguf encoder.gguf --encoder
+    python -m benchmarks.random_gguf MODEL decoder.gguf
+    python -m benchmarks.random_gguf encoder encoder.gguf
     python -m benchmarks.cpu_peers MODEL --gguf decoder.gguf --encoder-gguf encoder.gguf
 
 MODEL is a folder that `lily synth --full` wrote, or a real checkpoint. Nothing is built here: llama-bench is taken from

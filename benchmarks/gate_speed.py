@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -22,10 +20,11 @@ from typing import Any
 from unittest import mock
 
 import lily
+from lily.bench.contract import Watch, peak_memory
 from lily.gate import classifier, masking, pipeline
 
 from .gate_texts import log, prose
-from .rounds import Busy, Round, line, summary, timed, within
+from .rounds import Round, line, summary, timed, within
 
 SIZES = {"prose": 60_000, "log": 400_000}
 PROMPTS = 20
@@ -110,11 +109,10 @@ def split(gate: lily.Gate, texts: Sequence[str]) -> dict[str, Any]:
 
 def long(gate: lily.Gate) -> Iterator[tuple[str, dict[str, Any]]]:
     """Megabytes once each, and the largest memory of the process behind them."""
-    unit = 1024**2 if sys.platform == "darwin" else 1024  # of ru_maxrss, in a megabyte
     for name, make, sizes in (("log", log, (7,)), ("prose", prose, (1, 2, 4, 7))):
         for size in sizes:
             text = make(size * 1_000_000)
-            busy, start = Busy(), time.perf_counter()
+            watch, start = Watch(), time.perf_counter()
             gate.classify(text)
             seconds = time.perf_counter() - start
             yield (
@@ -122,8 +120,8 @@ def long(gate: lily.Gate) -> Iterator[tuple[str, dict[str, Any]]]:
                 {
                     "seconds": round(seconds, 1),
                     "characters a second": round(len(text) / seconds),
-                    "CPUs used by others": f"{100 * busy.look():.0f} %",
-                    "largest memory, MB": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit),
+                    "CPUs used by others": f"{watch.foreign() or 0.0:.2f}",
+                    "largest memory, MB": round(peak_memory() / 1e6),
                 },
             )
 

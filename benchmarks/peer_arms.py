@@ -23,11 +23,11 @@ import numpy as np
 
 from lily import Engine
 from lily.bench.arms import mlx_lm
-from lily.bench.contract import prompt
+from lily.bench.contract import Watch, prompt
 from lily.errors import DeviceError
 from lily.sampling import GREEDY
 
-from .rounds import DISTURBED, Busy, Round, timed
+from .rounds import Round, quiet, timed
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -120,7 +120,7 @@ def measure(engine: str, options: Options) -> Block:
         return llama_bench(options)
     (line,) = (line for line, _ in said(arm_command(engine, options)) if line.startswith("{"))
     found_there = json.loads(line)
-    return Block(found_there["device"], [(seconds, quiet) for seconds, quiet in found_there["rounds"]])
+    return Block(found_there["device"], [(seconds, undisturbed) for seconds, undisturbed in found_there["rounds"]])
 
 
 def arm_command(engine: str, options: Options) -> list[str]:
@@ -146,19 +146,19 @@ def llama_bench(options: Options) -> Block:
     work = ["-p", "0", "-n", str(options["steps"]), "-d", tokens]
     if options["work"] != "writing":
         work = ["-p", tokens, "-n", "0"]
-    shares: list[float] = []
+    undisturbed: list[bool] = []
     watch = None
     for line, process in said([*llama(options), *work, "-r", str(options["repeats"] + 1)]):
         announced = line.startswith("llama-bench: benchmark")
         if watch is not None and (announced or line.startswith("{")):
-            shares.append(watch.look())
+            undisturbed.append(quiet(watch))
             watch = None
         if announced and " run " in line and "warmup" not in line and "depth" not in line:
-            watch = Busy(process)
+            watch = Watch(process)
         if line.startswith("{"):
             found = json.loads(line)
     seconds = [nanoseconds / 1e9 for nanoseconds in found["samples_ns"]]
-    rounds = [(one, share < DISTURBED) for one, share in zip(seconds, shares, strict=True)]
+    rounds = list(zip(seconds, undisturbed, strict=True))
     device = f"llama.cpp {found['build_commit']}, {found['model_type']}, {found['n_threads']} threads"
     return Block(device, rounds[1:])
 
@@ -166,12 +166,12 @@ def llama_bench(options: Options) -> Block:
 def until_it_answers(command: Sequence[str]) -> Round:
     """From the start of a process to the first line of JSON that it prints."""
     start = time.perf_counter()
-    watch: Busy | None = None
+    watch: Watch | None = None
     answer: Round | None = None
     for line, process in said(command):
-        watch = watch or Busy(process)
+        watch = watch or Watch(process)
         if line.startswith("{"):
-            answer = time.perf_counter() - start, watch.look() < DISTURBED
+            answer = time.perf_counter() - start, quiet(watch)
     if answer is None:
         raise DeviceError(f"{Path(command[0]).name} ended without an answer")
     return answer

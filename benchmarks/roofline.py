@@ -28,8 +28,9 @@ import numpy as np
 
 from lily import _ext
 from lily.architecture import QWEN36_35B_A3B, Architecture
+from lily.bench.contract import Watch
 
-from .rounds import DISTURBED, Busy, Round, summary, within
+from .rounds import Round, quiet, summary, within
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from kernels import Draw, hand_over
@@ -310,12 +311,12 @@ def timed(probe: _ext.Probe, works: Sequence[Work], seconds: float) -> dict[str,
     for _ in within(seconds * len(calls)):
         for name, call in calls.items():
             spent: list[float] = []
-            busy, start = Busy(), time.perf_counter()
+            watch, start = Watch(), time.perf_counter()
             while not spent or time.perf_counter() - start < min(BATCH, seconds):
                 call()
                 spent.append(probe.seconds)
-            quiet = busy.look() < DISTURBED
-            found[name] += [(one, quiet) for one in spent]
+            undisturbed = quiet(watch)
+            found[name] += [(one, undisturbed) for one in spent]
     return found
 
 

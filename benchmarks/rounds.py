@@ -11,8 +11,9 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
+
+from lily.bench.contract import Watch
 
 DISTURBED = 0.05  # of all CPUs
 
@@ -20,43 +21,16 @@ Round = tuple[float, bool]
 """Seconds, and whether it was undisturbed."""
 
 
-class Busy:
-    """The share of all CPUs that other processes used since the last look; 0 where the system does not tell. Not others
-    are this process, the children that it has waited for, and `child`, a process that still runs."""
-
-    def __init__(self, child: int | None = None) -> None:
-        self._child = child
-        self._last = self._read()
-
-    def look(self) -> float:
-        """The share."""
-        last, self._last = self._last, self._read()
-        every, busy, own = (new - old for new, old in zip(self._last, last, strict=True))
-        return max(0.0, busy - own) / every if every > 0 else 0.0
-
-    def _read(self) -> tuple[float, float, float]:
-        try:
-            fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
-        except OSError:
-            return 0.0, 0.0, 0.0
-        ticks = [int(field) / os.sysconf("SC_CLK_TCK") for field in fields]
-        busy = sum(ticks) - ticks[3] - ticks[4]  # without idle and waiting for disks
-        times = os.times()
-        waited = times.children_user + times.children_system
-        return sum(ticks), busy, time.process_time() + waited + self._of_the_child()
-
-    def _of_the_child(self) -> float:
-        if self._child is None:
-            return 0.0
-        fields = Path(f"/proc/{self._child}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def quiet(watch: Watch) -> bool:
+    """Whether nobody else used much since the watch began."""
+    return (watch.foreign() or 0.0) < DISTURBED * (os.cpu_count() or 1)
 
 
 def timed(work: Callable[[], object]) -> Round:
     """One round of some work."""
-    busy, start = Busy(), time.perf_counter()
+    watch, start = Watch(), time.perf_counter()
     work()
-    return time.perf_counter() - start, busy.look() < DISTURBED
+    return time.perf_counter() - start, quiet(watch)
 
 
 def within(seconds: float, least: int = 3) -> Iterator[int]:
@@ -74,7 +48,7 @@ def summary(rounds: list[Round], value: Callable[[float], float], digits: int = 
     values = sorted(value(seconds) for seconds, _ in clean)
     shown = [round(number, digits or None) for number in (statistics.median(values), values[0], values[-1])]
     return dict(zip(("median", "lowest", "highest"), shown, strict=True)) | {
-        "undisturbed": f"{sum(quiet for _, quiet in rounds)} of {len(rounds)}"
+        "undisturbed": f"{sum(undisturbed for _, undisturbed in rounds)} of {len(rounds)}"
     }
 
 

@@ -70,6 +70,20 @@ def matrices(shape: Shape) -> dict[str, tuple[int, int]]:
     return found
 
 
+def vectors(shape: Shape) -> dict[str, int]:
+    """The weights of norms: names without prefix -> size."""
+    found = {"norm": shape.hidden}
+    for index in range(shape.layers):
+        layer = f"layers.{index}."
+        found |= {
+            f"{layer}input_layernorm": shape.hidden,
+            f"{layer}post_attention_layernorm": shape.hidden,
+            f"{layer}self_attn.q_norm": shape.head_dim,
+            f"{layer}self_attn.k_norm": shape.head_dim,
+        }
+    return found
+
+
 def draw_tensors(shape: Shape, seed: int, packing: str, prefix: str = "backbone.") -> dict[str, tuple[str, Array]]:
     """Every tensor of a checkpoint as (dtype, array); bf16 as bit patterns."""
     draw = Draw(seed)
@@ -82,17 +96,9 @@ def draw_tensors(shape: Shape, seed: int, packing: str, prefix: str = "backbone.
             tensors[f"{prefix}{name}.weight"] = ("U32", matrix.codes)
             tensors[f"{prefix}{name}.scales"] = ("BF16", matrix.scales)
             tensors[f"{prefix}{name}.biases"] = ("BF16", matrix.biases)
-    gains = {"norm.weight": shape.hidden}
-    for index in range(shape.layers):
-        for name, size in (
-            ("input_layernorm", shape.hidden),
-            ("post_attention_layernorm", shape.hidden),
-            ("self_attn.q_norm", shape.head_dim),
-            ("self_attn.k_norm", shape.head_dim),
-        ):
-            gains[f"layers.{index}.{name}.weight"] = size
-    for name, size in gains.items():
-        tensors[prefix + name] = ("BF16", (draw.gains(size).view(np.uint32) >> 16).astype(np.uint16))
+    for name, size in vectors(shape).items():
+        bits = (draw.gains(size).view(np.uint32) >> 16).astype(np.uint16)
+        tensors[f"{prefix}{name}.weight"] = ("BF16", bits)
     normal = draw.random.standard_normal
     for head, rows in (("token_cls_head", 37), ("sensitivity_head", 1)):
         scale = 2 * shape.hidden**-0.5

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from lily import cli
 from lily.bench import command, contract, plot, runner
 from lily.bench.contract import STEPS, Arm, Watch, digest, measure, prompt
-from lily.bench.runner import Report, run
+from lily.bench.runner import run
 from lily.errors import DeviceError, Disturbed, InvalidInput, NumericalError
 
 
@@ -67,12 +68,14 @@ def test_foreign_load_is_seen_and_own_is_not() -> None:
     quiet = watch.foreign()
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
         time.sleep(0.2)
-        watch = Watch()
+        watch, knowing = Watch(), Watch(other.pid)
         time.sleep(1.0)
-        loud = watch.foreign()
+        loud, without = watch.foreign(), knowing.foreign()
         other.kill()
     assert quiet is not None
     assert loud is not None
+    assert without is not None
+    assert without < loud
     assert loud > max(0.3, quiet - 1)  # the machine may be shared: the burner gets a share at least
 
 
@@ -180,11 +183,24 @@ def test_the_command(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     found = json.loads(capsys.readouterr().out)
     assert [row["length"] for row in found["rows"]] == [32, 64]
     assert all(row["rounds"] == 2 and row["digest"] and row["prefill"]["low"] > 0 for row in found["rows"])
+    assert all(row["device"].startswith("lily, cpu") for row in found["rows"])
     assert "positions" in found["left_out"]["1000000"]
-    assert json.loads(command.profile(found["model"]["name"]).read_text(encoding="utf-8")) == found
+    assert json.loads(command.profile(str(tiny), tiny).read_text(encoding="utf-8")) == found
     assert cli.main([*shared, "--rounds", "1"]) == 0
     table = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("model ") and str(tiny) in line for line in table)
     assert sum(line.strip().startswith(("32 ", "64 ")) for line in table) == 2
+
+
+def test_every_checkpoint_has_a_profile_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    folders = [tmp_path / "a" / "small", tmp_path / "b" / "small"]
+    first, second = (command.profile("small", folder) for folder in folders)
+    assert first != second
+    folders[0].mkdir(parents=True)
+    (tmp_path / "link").symlink_to(folders[0])
+    assert command.profile("small", tmp_path / "link") == first
+    assert len(command.profile("x" * 255, folders[0]).name) < 100
 
 
 @pytest.mark.parametrize(
@@ -213,14 +229,13 @@ def test_a_result_is_printed_even_if_it_cannot_be_kept(
     assert json.loads(capsys.readouterr().out)["rows"]
 
 
-def rows() -> Report:
-    return run({"a": {}, "b": {}}, [256, 512], measure=lambda *_: arm())
-
-
 def test_plot(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is missing: pip install matplotlib")
-    plot.draw(rows(), tmp_path / "p.svg", "title")
-    assert "title" in (tmp_path / "p.svg").read_text(encoding="utf-8")
+    report = run({"a": {}, "b": {}}, [256, 512], measure=lambda engine, _: replace(arm(0.1), device=f"engine {engine}"))
+    plot.draw(report, tmp_path / "p.svg", "title")
+    drawn = (tmp_path / "p.svg").read_text(encoding="utf-8")
+    for text in ("title", "engine a", "engine b", "512", "5,000"):
+        assert f"<!-- {text} -->" in drawn
     with pytest.raises(InvalidInput, match="expected one of"):
         plot.require(tmp_path / "p.word")
 

@@ -17,7 +17,9 @@ from kernels import INSTRUCTION_SETS, Draw, hand_over
 from benchmarks import cpu_peers, encoder_speed, peer_arms, roofline
 from benchmarks.peer_arms import Block
 from lily import _ext
+from lily.checkpoint import open_checkpoint
 from lily.errors import DeviceError, InvalidInput
+from lily.hub import EMBEDDED
 from lily.synth import TINY
 
 LLAMA_BENCH = """#!{python}
@@ -207,9 +209,28 @@ def test_a_random_gguf_has_the_parameters_of_the_architecture(tmp_path: Path) ->
     reader = gguf.GGUFReader(tmp_path / "decoder.gguf")
     assert sum(int(tensor.n_elements) for tensor in reader.tensors) == TINY.parameters
     assert reader.fields["general.architecture"].contents() == "qwen35moe"
+    names = {tensor.name for tensor in reader.tensors}
+    assert names >= {"token_embd.weight", "blk.0.ssm_a", "blk.0.ssm_dt.bias", "blk.3.attn_q.weight"}
     table = next(tensor for tensor in reader.tensors if tensor.name == "output.weight")
     weights = gguf.dequantize(table.data, table.tensor_type)
     assert weights.shape == (TINY.vocab, TINY.hidden)
     assert weights.std() == pytest.approx(TINY.hidden**-0.5, rel=0.1)
     write(tmp_path / "encoder.gguf", encoders.Shape())
     assert len(gguf.GGUFReader(tmp_path / "encoder.gguf").tensors) == 2 + 2 * 11
+
+
+def test_a_random_gguf_has_the_dimensions_of_a_checkpoint(tmp_path: Path) -> None:
+    gguf = pytest.importorskip("gguf", reason="gguf is missing: pip install gguf")
+    from benchmarks import random_gguf
+
+    random_gguf.main(["nano", str(tmp_path / "nano.gguf")])
+    reader = gguf.GGUFReader(tmp_path / "nano.gguf")
+    names = {
+        "block_count": 8, "embedding_length": 384, "context_length": 262144, "vocab_size": 8192, "expert_count": 10,
+        "expert_used_count": 4, "expert_feed_forward_length": 128, "attention.head_count": 2,
+        "attention.head_count_kv": 1, "ssm.group_count": 2, "ssm.time_step_rank": 4, "rope.freq_base": 1e5,
+    }  # fmt: skip
+    assert {name: reader.fields[f"qwen35moe.{name}"].contents() for name in names} == names
+    with open_checkpoint(EMBEDDED["nano"]) as checkpoint:
+        assert sum(int(tensor.n_elements) for tensor in reader.tensors) == checkpoint.architecture.parameters
+    assert random_gguf.shape_of("encoder") == encoder_speed.FULL

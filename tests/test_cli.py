@@ -255,6 +255,18 @@ def test_standard_input(
         assert words in capsys.readouterr().err
 
 
+def test_a_text_file_is_read_up_to_a_limit(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lily.console.MAX_INPUT_BYTES", 20)
+    (tmp_path / "short").write_text("a b c d e f g h i j", encoding="utf-8")
+    (tmp_path / "long").write_text("a b c d e f g h i j k", encoding="utf-8")
+    for command in (["gate"], ["verify", tiny, "--against", "cpu", "--text"]):
+        assert run(*command, tmp_path / "short") == 0
+        assert run(*command, tmp_path / "long") == 1
+        assert f"{tmp_path / 'long'} holds more than 20 bytes" in capsys.readouterr().err
+
+
 def test_wrong_words_of_a_command_are_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in (
         (["generate", "--model", "m", "--raw", "--system", "s", "-"], "--system belongs to the chat template"),

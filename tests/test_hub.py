@@ -13,7 +13,7 @@ from checkpoint_files import SMALL
 from fake_hub import COMMIT, FakeHub, serve
 from huggingface_hub import constants, errors
 
-from lily import hub
+from lily import cli, hub
 from lily.checkpoint import open_checkpoint
 from lily.errors import CheckpointError, HubError, InvalidInput
 from lily.location import locate
@@ -138,6 +138,35 @@ def test_a_path_object_is_never_a_repository(cache: Path, no_network: None) -> N
 def test_what_is_no_name(model: Any, words: str, cache: Path, no_network: None) -> None:
     with pytest.raises(InvalidInput, match=words):
         locate(model)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["info", REPO],
+        ["generate", "--model", REPO, "--max-tokens", "1", "Hi"],
+        ["bench", REPO, "--lengths", "8", "--rounds", "1", "--ignore-load"],
+        ["verify", REPO, "--against", "cpu", "--text", "{}"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_every_command_takes_a_revision_and_stays_offline(
+    command: list[str], sound: Path, cache: Path, no_network: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    fill_cache(cache, sound, REPO, PINNED)
+    (tmp_path / "text").write_text("a b c", encoding="utf-8")
+    arguments = [part.format(tmp_path / "text") for part in command]
+    assert cli.main([*arguments, "--offline", "--revision", PINNED]) == 0, capsys.readouterr().err
+    if command[0] != "info":  # which says that the model is not here
+        assert cli.main([*arguments, "--offline", "--revision", "other"]) == 1
+        assert "lily is offline" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "hint"), [("Nano", True), ("NANO", True), ("nanoo", True), ("gemma", False)])
+def test_an_embedded_model_is_hinted_at(text: str, hint: bool, cache: Path, no_network: None) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        locate(text)
+    assert ("did you mean nano, which comes with lily?" in str(caught.value)) is hint
 
 
 @pytest.mark.parametrize("revision", [5, b"main", ""])

@@ -173,6 +173,17 @@ def test_sizes_and_names() -> None:
     assert "1024 tokens, 5 of them control tokens" in repr(tokenizer)
 
 
+def test_the_digest_is_of_what_ids_mean(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    content = json.loads(build_tokenizer(VOCAB).to_str())
+    path.write_text(json.dumps(content, indent=3), encoding="utf-8")
+    assert Tokenizer.open(tmp_path).digest == tokenizer.digest
+    vocab = content["model"]["vocab"]
+    vocab["a"], vocab["b"] = vocab["b"], vocab["a"]
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert Tokenizer.open(tmp_path).digest != tokenizer.digest
+
+
 def test_a_missing_file_says_what_still_works(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"tokenizer\.json is missing.*token ids"):
         Tokenizer.open(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from mlx_oracle import require_mlx
 
 from lily import Engine, cli
 from lily.errors import DeviceError, InvalidInput
+from lily.tokenizer import Tokenizer
 from lily.verify.comparison import compare
 from lily.verify.golden import Golden, read_windows
 from lily.verify.sides import EngineSide
@@ -91,8 +93,8 @@ def test_the_error_bar_covers_the_truth() -> None:
 
 def test_a_golden_is_kept_whole(tokens: Ids, tmp_path: Path) -> None:
     golden = read_windows(Told(), tokens, 333)
-    golden.save(tmp_path / "g.npz")
-    found = Golden.load(tmp_path / "g.npz")
+    golden.save(tmp_path / "g.npz", "t")
+    found = Golden.load(tmp_path / "g.npz", "t")
     assert found.name == golden.name
     assert compare(found, Told("m", 0.3)) == compare(golden, Told("m", 0.3))
 
@@ -101,7 +103,7 @@ def test_a_golden_is_kept_whole(tokens: Ids, tmp_path: Path) -> None:
 def test_another_file_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "g.npz").write_bytes(content)
     with pytest.raises(InvalidInput, match=r"g\.npz"):
-        Golden.load(tmp_path / "g.npz")
+        Golden.load(tmp_path / "g.npz", "t")
 
 
 @pytest.mark.parametrize(
@@ -123,18 +125,37 @@ def test_another_file_is_refused(content: bytes, tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_golden_is_refused(damage: dict[str, Any], tokens: Ids, tmp_path: Path) -> None:
-    read_windows(Told(), tokens[:30], 15).save(tmp_path / "g.npz")
+    read_windows(Told(), tokens[:30], 15).save(tmp_path / "g.npz", "t")
     with np.load(tmp_path / "g.npz") as file:
         arrays = dict(file)
     np.savez(tmp_path / "g.npz", **{**arrays, **{name: np.array(value) for name, value in damage.items()}})
     with pytest.raises(InvalidInput, match=r"g\.npz"):
-        Golden.load(tmp_path / "g.npz")
+        Golden.load(tmp_path / "g.npz", "t")
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ({"format": 1, "tokenizer": None}, "format is 1 and not 2"),
+        ({"tokenizer": None}, "has no tokenizer"),
+        ({"tokenizer": "another"}, "tokenizer another, expected the model's, t"),
+    ],
+)
+def test_a_golden_of_another_kind_is_refused_by_name(
+    damage: dict[str, Any], words: str, tokens: Ids, tmp_path: Path
+) -> None:
+    read_windows(Told(), tokens[:30], 15).save(tmp_path / "g.npz", "t")
+    with np.load(tmp_path / "g.npz") as file:
+        arrays: dict[str, Any] = {**file, **damage}
+    np.savez(tmp_path / "g.npz", **{name: value for name, value in arrays.items() if value is not None})
+    with pytest.raises(InvalidInput, match=words):
+        Golden.load(tmp_path / "g.npz", "t")
 
 
 def test_one_array_is_no_golden(tmp_path: Path) -> None:
     np.save(tmp_path / "g.npy", np.arange(3))
     with pytest.raises(InvalidInput, match=r"g\.npy"):
-        Golden.load(tmp_path / "g.npy")
+        Golden.load(tmp_path / "g.npy", "t")
 
 
 @pytest.mark.parametrize(("count", "window"), [(1, 8), (0, 8), (9, 1)])
@@ -179,6 +200,7 @@ def test_the_command_against_mlx(tiny: Path, text: Path, tmp_path: Path, capsys:
     assert cli.main(live) == 0
     words = capsys.readouterr().out
     assert "mlx-lm in float32" in words
+    assert "147 predictions in 3 windows" in words
     assert "difference" in words
     assert cli.main([*live, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -204,6 +226,9 @@ def test_the_command_says_what_is_missing(tiny: Path, text: Path, capsys: pytest
     text.write_bytes(b"\xff\xfe")
     assert cli.main(["verify", str(tiny), "--text", str(text), "--against", "cpu"]) == 1
     assert "not UTF-8" in capsys.readouterr().err
+    text.write_text("a b c d", encoding="utf-8")
+    assert cli.main(["verify", str(tiny), "--text", str(text), "--positions", "2", "--against", "cpu"]) == 0
+    assert "1 prediction in 1 window\n" in capsys.readouterr().out
 
 
 def test_no_option_is_passed_over(tiny: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,6 +253,21 @@ def test_a_golden_with_ids_beyond_the_model_is_refused(
     np.savez(golden, **{**arrays, "top_ids": arrays["top_ids"] + 10**6})
     assert cli.main(["verify", str(tiny), "--against", str(golden)]) == 1
     assert "another model" in capsys.readouterr().err
+
+
+def test_a_golden_of_another_tokenizer_is_refused(
+    tiny: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two ids changed places, so the model's vocabulary has the same size, and nothing else would tell."""
+    golden, other = tmp_path / "golden.npz", Path(shutil.copytree(tiny, tmp_path / "other"))
+    assert cli.main(["verify", str(tiny), "--text", str(text), "--against", "cpu", "--save", str(golden)]) == 0
+    content = json.loads((other / "tokenizer.json").read_text(encoding="utf-8"))
+    vocab = content["model"]["vocab"]
+    vocab["a"], vocab["b"] = vocab["b"], vocab["a"]
+    (other / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    assert cli.main(["verify", str(tiny), "--against", str(golden)]) == 0
+    assert cli.main(["verify", str(other), "--against", str(golden)]) == 1
+    assert "the model's, " + Tokenizer.open(other).digest[:8] in capsys.readouterr().err
 
 
 def test_mlx_is_missing_by_name(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:

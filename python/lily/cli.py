@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import __version__, console, trace_command
 from .bench import command as bench_command
+from .command_options import add_device_options, add_hub_options, device_options, hub_options
 from .console import Line, fail
-from .device_options import add_options, chosen_options
 from .display import counted, size
 from .errors import LilyError
 from .gate import command as gate_command
@@ -101,7 +101,7 @@ def _add_info(commands: Any) -> None:
     )
     info.add_argument("--max-context", type=int, default=4096, metavar="N", help="tokens of a session (%(default)s)")
     info.add_argument("--download", action="store_true", help="ask the hub how much a download would be")
-    _add_hub(info)
+    add_hub_options(info)
     info.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
@@ -115,9 +115,9 @@ def _add_generate(commands: Any) -> None:
     generate.add_argument("--max-tokens", type=int, default=256, metavar="N", help="the most to write (%(default)s)")
     generate.add_argument("--temperature", type=float, metavar="T", help="0 is greedy; left out, the checkpoint's own")
     generate.add_argument("--seed", type=_seed, metavar="S", help="the same seed gives the same text")
-    add_options(generate)
+    add_device_options(generate)
     generate.add_argument("--max-context", type=int, default=4096, metavar="N", help="prompt and answer (%(default)s)")
-    _add_hub(generate)
+    add_hub_options(generate)
     generate.add_argument("--quiet", action="store_true", help="no progress and no numbers on standard error")
 
 
@@ -125,7 +125,7 @@ def _add_repack(commands: Any) -> None:
     repack = _command(commands, "repack", _repack, "Copies a checkpoint with aligned data, for devices that map files.")
     repack.add_argument("model", help="folder, hub repository or embedded model")
     repack.add_argument("out", help="a new or empty folder")
-    _add_hub(repack)
+    add_hub_options(repack)
 
 
 def _add_synth(commands: Any) -> None:
@@ -141,11 +141,6 @@ def _add_synth(commands: Any) -> None:
     )
 
 
-def _add_hub(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--revision", metavar="R", help="of a hub repository; left out, the pinned one")
-    command.add_argument("--offline", action="store_true", default=None, help="never touch the network")
-
-
 def _seed(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 20 and (number := int(text)) < 2**64):
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to {2**64 - 1}")
@@ -157,10 +152,9 @@ def _info(options: argparse.Namespace) -> None:
 
     found = info.report(
         options.model,
-        revision=options.revision,
         max_context=options.max_context,
         download=options.download,
-        offline=options.offline,
+        **hub_options(options),
     )
     print(json.dumps(found, indent=2) if options.json else "\n".join(info.lines(found)))
 
@@ -176,9 +170,8 @@ def _generate(options: argparse.Namespace) -> None:
     engine = Engine.load(
         options.model,
         max_context=options.max_context,
-        **chosen_options(options),
-        revision=options.revision,
-        offline=options.offline,
+        **device_options(options),
+        **hub_options(options),
         progress=line.progress("downloading", "bytes"),
     )
     with engine:
@@ -193,8 +186,8 @@ def _generate(options: argparse.Namespace) -> None:
         result = collect(_printed(stream, line))
         seed = "" if result.stats.seed is None else f", seed {result.stats.seed}"
         line.say(
-            f"{result.prompt_tokens} tokens read at {result.prefill_tps:.1f} tok/s, {len(result.tokens)} written at "
-            f"{result.decode_tps:.1f} tok/s, finish reason {result.finish_reason}{seed}, {engine.device}"
+            f"{counted(result.prompt_tokens, 'token')} read at {result.prefill_tps:.1f} tok/s, {len(result.tokens)} "
+            f"written at {result.decode_tps:.1f} tok/s, finish reason {result.finish_reason}{seed}, {engine.device}"
         )
 
 
@@ -216,7 +209,7 @@ def _prompt(options: argparse.Namespace) -> str | list[dict[str, str]]:
                 options.refuse(f"--{name} belongs to the chat template, which --raw leaves out")
     text = options.prompt
     if text == "-":
-        text = console.decode(console.read_input(), "standard input")
+        text = console.read_text(text)
     if options.raw:
         return str(text)
     system = [] if options.system is None else [{"role": "system", "content": options.system}]
@@ -228,7 +221,7 @@ def _repack(options: argparse.Namespace) -> None:
     from .repack import repack
 
     line = Line()
-    folder = locate(options.model, options.revision, options.offline, line.progress("downloading", "bytes"))
+    folder = locate(options.model, **hub_options(options), progress=line.progress("downloading", "bytes"))
     done = repack(folder, options.out, progress=line.progress("copying", "bytes"))
     print(done.path)
     left_out = f"; not copied: {', '.join(done.left_out)}" if done.left_out else ""

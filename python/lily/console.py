@@ -1,4 +1,5 @@
-"""The standard streams of a command, in whatever state the caller left them: closed, full, or with nobody at the end.
+"""The standard streams of a command, in whatever state the caller left them: closed, full, or with nobody at the end;
+and the text that a command is given, there or in a file.
 
 Results go to standard output, and what cannot be written there is an error. Progress, numbers and errors go to standard
 error, and where that cannot be written they are left out, because there is no other place. Which words go where is
@@ -15,10 +16,11 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
+from typing import BinaryIO
 
 from .errors import InvalidInput
 
-MAX_INPUT_BYTES = 64 << 20  # of standard input, which may never end
+MAX_INPUT_BYTES = 64 << 20  # of a text: a pipe and a device may never end
 
 
 def claim() -> None:
@@ -67,20 +69,24 @@ def finish_output() -> None:
         os.close(descriptor)
 
 
-def read_input() -> bytes:
-    """All of standard input. Raises InvalidInput if it is closed or longer than MAX_INPUT_BYTES."""
+def read_text(name: str) -> str:
+    """The UTF-8 text in a file, or on standard input if the name is "-".
+
+    Raises InvalidInput for more than MAX_INPUT_BYTES, for bytes that are not UTF-8, and for a closed standard input;
+    OSError.
+    """
+    if name != "-":
+        with Path(name).open("rb") as file:
+            return _text(file, name)
     if sys.stdin is None:
         raise InvalidInput("standard input is closed, expected a text there; redirect it from a file.")
-    data = sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
+    return _text(sys.stdin.buffer, "standard input")
+
+
+def _text(file: BinaryIO, place: str) -> str:
+    data = file.read(MAX_INPUT_BYTES + 1)
     if len(data) > MAX_INPUT_BYTES:
-        raise InvalidInput(
-            f"standard input holds more than {MAX_INPUT_BYTES:,} bytes, expected at most that; give a shorter text."
-        )
-    return data
-
-
-def decode(data: bytes, place: str) -> str:
-    """`data` as UTF-8. Raises InvalidInput that names the `place` it came from and the byte that is wrong."""
+        raise InvalidInput(f"{place} holds more than {MAX_INPUT_BYTES:,} bytes, expected at most that; shorten it.")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -8,7 +8,7 @@ import sys
 from typing import TypedDict
 
 from . import _ext, metal
-from .device_options import ACTIVATIONS
+from .command_options import ACTIVATIONS
 from .errors import DeviceError, InvalidInput
 
 # The kernels that metal:host runs: those of every Apple GPU, or those of one with tensor units. And how it may be asked

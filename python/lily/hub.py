@@ -8,6 +8,7 @@ What is in the folder is checkpoint.py's business.
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 import re
@@ -94,9 +95,11 @@ def local_folder(model: str | os.PathLike[str], revision: str | None = None) -> 
             raise InvalidInput(f"revision is {revision!r}, expected none for the local path {path}; leave revision out")
         return path
     if not _REPOSITORY.fullmatch(text):
+        close = difflib.get_close_matches(text.casefold(), EMBEDDED, 1)
+        hint = f" (did you mean {close[0]}, which comes with lily?)" if close else ""
         raise CheckpointError(
-            f"{text!r}: found no such folder, and it is no name of a repository either, expected an existing folder or "
-            f"OWNER/NAME such as {DEFAULT_REPO}; check the spelling (relative paths start at {Path.cwd()})"
+            f"{text!r}: found no such folder{hint}, and it is no name of a repository either, expected an existing "
+            f"folder or OWNER/NAME such as {DEFAULT_REPO}; check the spelling (relative paths start at {Path.cwd()})"
         )
     return _cached(text, _revision(text, revision))
 

@@ -8,6 +8,7 @@ is bytes: each id stands for some bytes, read as UTF-8 together. Chat templates 
 from __future__ import annotations
 
 import codecs
+import hashlib
 import operator
 import re
 from collections.abc import Iterable, Mapping
@@ -154,6 +155,14 @@ class Tokenizer:
                 "the prompt, or load the engine with a larger one.",
                 tokens, most,
             )  # fmt: skip
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256, in hex, over the bytes that each id stands for: who shares it means the same by every id."""
+        found = hashlib.sha256()
+        for piece in map(self.token_bytes, range(self._size)):
+            found.update(len(piece).to_bytes(4, "little") + piece)
+        return found.hexdigest()
 
     @cached_property
     def _longest(self) -> int:

@@ -202,11 +202,19 @@ def test_what_is_nested_too_deep_is_refused_by_name(levels: int, in_text: bool) 
         fake_gate().classify([{"role": "tool", "content": content}])
 
 
+@pytest.mark.parametrize("arguments", [{"n": 10**5000}, r'{"n": %s, "to": "\u0061nna@berg.example"}' % ("7" * 5000)])
+def test_a_number_that_python_does_not_convert_is_refused_by_name(arguments: Any) -> None:
+    """Its digits cannot be read, and an escape beside it would hide a value from the rules."""
+    call = {"function": {"name": "f", "arguments": arguments}}
+    with pytest.raises(InvalidInput, match="message 0 has a whole number of thousands of digits"):
+        fake_gate().classify([{"role": "assistant", "tool_calls": [call]}])
+
+
 def test_pictures_are_counted_not_passed_over() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     verdict = fake_gate().classify([{"role": "user", "content": [{"type": "text", "text": "What is it?"}, picture]}])
     assert verdict.outcome is Outcome.ASK
-    assert "1 parts are no text" in verdict.reasons[0]
+    assert "1 part without text, not read: ask" in verdict.reasons[0]
     assert verdict.masked[0]["content"][1] == picture
 
 

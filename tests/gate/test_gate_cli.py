@@ -73,6 +73,9 @@ def test_standard_input_policy_and_audit(
     policy, log = tmp_path / "p.toml", tmp_path / "a.db"
     policy.write_text('[outcomes]\nprivate_person = "local"\n')
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Anna Berg"), "utf-8"))
+    AuditLog(log).close()
+    assert run("audit", "verify", log) == 0
+    assert capsys.readouterr().out.startswith("1 record, unbroken\n")
     assert run("gate", "-", "--policy", policy, "--audit", log) == 0
     assert capsys.readouterr().out.startswith("outcome      LOCAL")
     assert run("audit", "verify", log) == 0
@@ -113,6 +116,8 @@ def test_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["gate", "latin.txt", "--policy", "lax"], "lax cannot be read as a policy"),
         (["audit", "verify", "missing.db"], "there is no audit log missing.db"),
         (["audit", "export", "missing.db"], "there is no audit log missing.db"),
+        (["audit", "verify", "folder"], "folder is a folder; expected the database file of an audit log"),
+        (["gate", "folder"], "folder"),
     ],
 )
 def test_errors_are_one_line(
@@ -124,6 +129,7 @@ def test_errors_are_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("latin.txt").write_bytes(b"J\xe9r\xf4me")
+    Path("folder").mkdir()
     assert run(*arguments) == 1
     captured = capsys.readouterr()
     assert words in captured.err

@@ -44,7 +44,7 @@ def test_json_without_values() -> None:
     assert verdict.to_dict(values=True)["spans"][0]["text"] == "Anna Berg"
     assert verdict.to_dict()["destination"] == "d"
     assert "Anna" not in repr(verdict)
-    assert repr(verdict).startswith("<Verdict mask: 1 spans")
+    assert repr(verdict).startswith("<Verdict mask: 1 span,")
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def run_lily(options: Options) -> Arm:
             engine.prefill(session, ids)
             yield from engine.steps(session, GREEDY.sampler(engine.vocab), STEPS + 1)  # a stop id stops nothing here
 
-        return measure(f"{engine.device}, {engine.info['activations']}", read_and_write)
+        return measure(f"lily, {engine.device}, {engine.info['activations']}", read_and_write)
 
 
 def run_mlx(options: Options) -> Arm:

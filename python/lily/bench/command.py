@@ -6,6 +6,7 @@ cli.py has the parser and the exit codes; `add` puts this command into it.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -14,8 +15,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..command_options import add_device_options, add_hub_options, device_options, hub_options
 from ..console import Line
-from ..device_options import add_options, chosen_options
 from ..errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def add(commands: Any) -> None:
     bench = commands.add_parser("bench", help=words, description=words, allow_abbrev=False)
     bench.set_defaults(run=_bench)
     bench.add_argument("model", help="folder, hub repository or embedded model")
-    add_options(bench)
+    add_device_options(bench)
     bench.add_argument(
         "--lengths", type=_lengths, metavar="N,N", help="prompt lengths; left out, 256 to 131,072 as far as they fit"
     )
@@ -40,6 +41,7 @@ def add(commands: Any) -> None:
         "--vs", action="append", default=[], choices=PEERS, help="measure a peer as well, if it is installed"
     )
     bench.add_argument("--gguf", metavar="FILE", help="the same model for llama.cpp")
+    add_hub_options(bench)
     bench.add_argument("--ignore-load", action="store_true", help="measure even if other programs use the machine")
     bench.add_argument("--json", action="store_true", help="print everything as JSON")
     bench.add_argument("--plot", metavar="FILE", help="draw the table (.png, .svg, .pdf); needs matplotlib")
@@ -64,10 +66,11 @@ def _bench(options: argparse.Namespace) -> None:
         raise InvalidInput("--vs llama.cpp and --gguf FILE belong together: llama.cpp reads its own format")
     if options.plot is not None:
         plot.require(options.plot)
-    folder = locate(options.model)
+    line = Line()
+    folder = locate(options.model, **hub_options(options), progress=line.progress("downloading", "bytes"))
+    line.clear()
     with open_checkpoint(folder) as checkpoint:
-        name, positions = checkpoint.name, checkpoint.max_positions
-        model = checkpoint.describe()
+        positions, model = checkpoint.max_positions, checkpoint.describe()
     lengths = LENGTHS if options.lengths is None else options.lengths
     fitting = [length for length in lengths if positions is None or length + STEPS + 1 <= positions]
     if not fitting:
@@ -75,12 +78,11 @@ def _bench(options: argparse.Namespace) -> None:
             f"no length fits: found {min(lengths)} and {STEPS} steps for a model of {positions} positions; name "
             "smaller --lengths"
         )
-    engines: dict[str, Mapping[str, Any]] = {"lily": {"model": str(folder), **chosen_options(options)}}
+    engines: dict[str, Mapping[str, Any]] = {"lily": {"model": str(folder), **device_options(options)}}
     if "mlx-lm" in options.vs:
         engines["mlx-lm"] = {"model": str(folder)}
     if options.gguf is not None:
         engines["llama.cpp"] = {"gguf": options.gguf, "threads": options.threads}
-    line = Line()
     report = run(
         engines,
         fitting,
@@ -93,18 +95,25 @@ def _bench(options: argparse.Namespace) -> None:
     record = _record(report, model) | {"left_out": {**report.left_out, **left_out}}
     print(json.dumps(record, indent=2) if options.json else "\n".join(lines(record, report)), flush=True)
     if options.plot is not None:
-        plot.draw(report, options.plot, f"{name}, {record['machine']['cpu']}")
+        plot.draw(report, options.plot, f"{model['name']} ({called(options.model)}), {record['machine']['cpu']}")
     if options.save:
-        path = profile(name)
+        path = profile(options.model, folder)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(record, indent=2), encoding="utf-8")
         line.say(f"kept in {path}")
 
 
-def profile(model: str) -> Path:
-    """Where this machine's profile of a model is kept."""
+def called(model: str) -> str:
+    """The last part of what the user calls a model, short enough for a title and a file."""
+    return Path(model).absolute().name[:40]
+
+
+def profile(model: str, folder: Path) -> Path:
+    """Where this machine's profile of a model is kept. The folder that it lies in tells it from all others: a name of
+    their own is what small checkpoints do not have, and repositories have many revisions."""
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(data) / "lily" / "profiles" / f"{model.replace('/', '--')}.json"
+    place = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
+    return Path(data) / "lily" / "profiles" / f"{called(model)}-{place}.json"
 
 
 def _record(report: Report, model: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,7 +132,8 @@ def lines(record: Mapping[str, Any], report: Report) -> Iterator[str]:
     """The table: reading and writing apart, medians with lowest and highest; peers with lily's ratio to them."""
     here = record["machine"]
     yield f"machine   {here['cpu']}, {here['cores']} cores usable, {here['system']}"
-    yield f"model     {record['model']['name']}, lily {record['lily']}, {record['date']}"
+    yield f"model     {record['model']['name']} ({record['model']['path']})"
+    yield f"when      {record['date']}, lily {record['lily']}"
     for device in dict.fromkeys(row.device for row in report.rows):
         yield f"engine    {device}"
     ranges = f"{'lowest to highest':>20}"

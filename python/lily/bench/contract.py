@@ -7,6 +7,7 @@ in what order (runner.py).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -77,18 +78,20 @@ def measure(device: str, read_and_write: Callable[[], Iterator[int]]) -> Arm:
 
 
 class Watch:
-    """Looks at what the other programs on the machine use, from its creation to `foreign`."""
+    """Looks at what the other programs on the machine use, from its creation to `foreign`. Not others are this process,
+    the children that it has waited for, and `child`, the number of a process that still runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, child: int | None = None) -> None:
+        self._child = child
         self._start = time.perf_counter()
-        self._busy, self._own = _busy_seconds(), _own_seconds()
+        self._busy, self._own = _busy_seconds(), _own_seconds(child)
 
     def foreign(self) -> float | None:
         """Cores in use by others on average; None where the system does not tell (it does on Linux)."""
         busy = _busy_seconds()
         if busy is None or self._busy is None:
             return None
-        others = (busy - self._busy) - (_own_seconds() - self._own)
+        others = (busy - self._busy) - (_own_seconds(self._child) - self._own)
         return max(0.0, others / (time.perf_counter() - self._start))
 
 
@@ -102,10 +105,15 @@ def _busy_seconds() -> float | None:
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
-def _own_seconds() -> float:
-    """Processor time of this process and of the children that it has waited for."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+def _own_seconds(child: int | None) -> float:
+    """Processor time of this process, of the children that it has waited for, and of one that runs."""
+    waited = os.times()
+    found = time.process_time() + waited.children_user + waited.children_system
+    if child is not None:
+        with contextlib.suppress(OSError):  # only Linux tells, and only there the answer is used
+            fields = Path(f"/proc/{child}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+            found += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return found
 
 
 def peak_memory() -> int:

@@ -37,6 +37,7 @@ def draw(report: Report, path: str | Path, title: str) -> None:
         axes.set_xscale("log", base=2)
         axes.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45)
         axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter("{x:,.0f}")
         axes.grid(alpha=0.3)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center")  # names of engines can be long
     figure.savefig(path)

@@ -98,6 +98,9 @@ class AuditLog:
         self._connection: sqlite3.Connection | None = None
         self._process = 0
         self._closed = False
+        if self.path.exists() and not self.path.is_file():
+            kind = "a folder" if self.path.is_dir() else "no regular file"
+            raise AuditError(f"{path} is {kind}; expected the database file of an audit log.")
         new = not self.path.exists()
         if not switch(create, "create") and new:
             raise AuditError(f"there is no audit log {path}.")

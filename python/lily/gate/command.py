@@ -9,10 +9,11 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import console
+from ..command_options import add_hub_options, hub_options
+from ..console import read_text
+from ..display import counted
 from ..errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -34,8 +35,7 @@ def _add_gate(commands: Any) -> None:
     gate.add_argument("--policy", metavar="P", help="a TOML file, strict or balanced (left out: balanced)")
     gate.add_argument("--destination", metavar="D", help="where the text is to go, for the policy's rules about that")
     gate.add_argument("--model", help="another classifier, a folder or hub repository; left out, the embedded one")
-    gate.add_argument("--revision", metavar="R", help="of a hub repository; left out, its main branch")
-    gate.add_argument("--offline", action="store_true", default=None, help="never touch the network")
+    add_hub_options(gate)
     gate.add_argument("--messages", action="store_true", help="the text is a JSON list of chat messages")
     gate.add_argument("--audit", metavar="DB", help="record the decision in this audit log")
     shape = gate.add_mutually_exclusive_group()
@@ -71,13 +71,13 @@ def _gate(options: argparse.Namespace) -> None:
     if options.model is None and options.revision is not None:
         raise InvalidInput("--revision belongs to --model, which is missing; the embedded classifier has none.")
     policy = _policy(options.policy)
-    text = _text(options.file)
+    text = read_text(options.file)
     content = _messages(text) if options.messages else text
     audit = None if options.audit is None else AuditLog(options.audit)
     if options.model is None:
         gate = Gate(policy, audit)
     else:
-        gate = Gate.load(options.model, policy=policy, audit=audit, revision=options.revision, offline=options.offline)
+        gate = Gate.load(options.model, policy=policy, audit=audit, **hub_options(options))
     with gate:
         verdict = gate.classify(content, destination=options.destination)
     if audit is not None:
@@ -119,12 +119,6 @@ def _policy(name: str | None) -> Policy | None:
     return built_in[name]() if name in built_in else Policy.load(name)
 
 
-def _text(name: str) -> str:
-    if name == "-":
-        return console.decode(console.read_input(), "standard input")
-    return console.decode(Path(name).read_bytes(), name)
-
-
 def _messages(text: str) -> Any:
     try:
         return json.loads(text)
@@ -137,11 +131,11 @@ def _verify(options: argparse.Namespace) -> None:
 
     wanted = None
     if options.head is not None:
-        text = options.head if options.head.startswith("lily-audit:") else _text(options.head)
+        text = options.head if options.head.startswith("lily-audit:") else read_text(options.head)
         wanted = Head.parse(text)
     with AuditLog(options.db, create=False) as log:
         head = log.verify(wanted)
-    print(f"{head.seq} records, unbroken\n{head}")
+    print(f"{counted(head.seq, 'record')}, unbroken\n{head}")
 
 
 def _export(options: argparse.Namespace) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ..display import counted
 from ..errors import CheckpointError, InvalidInput, PolicyError
 from ..location import locate
 from .masking import Restored
@@ -165,7 +166,7 @@ class GateSession:
         return self._memory.vault.restore(answer)
 
     def __repr__(self) -> str:
-        return f"<GateSession with {len(self._memory.vault)} values>"
+        return f"<GateSession with {counted(len(self._memory.vault), 'value')}>"
 
 
 def _embedded() -> Reader:

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from ..display import counted
 from ..errors import InvalidInput
 from .policy import Operator, form
 from .spans import LABELS, Span
@@ -119,7 +120,7 @@ class Vault:
         return len(self._values)
 
     def __repr__(self) -> str:
-        return f"<Vault of {len(self)} values>"
+        return f"<Vault of {counted(len(self), 'value')}>"
 
     def reserve(self, texts: Iterable[str]) -> None:
         """Never gives away a placeholder that already stands in one of these texts. Call it before `mask`."""

@@ -165,6 +165,8 @@ class Document:
             tree = _parsed(text) if depth < _DEPTH else None
         except RecursionError:
             raise _too_deep(path) from None
+        except OverflowError:
+            raise _too_long(path) from None
         if tree is None:
             return visit(text, path, False, role)
         changed = self._tree(tree, path, visit, role, depth)
@@ -186,7 +188,10 @@ class Document:
         if isinstance(value, list):
             return [self._tree(inner, (*path, at), visit, role, depth) for at, inner in enumerate(value)]
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            shown = str(value)
+            try:
+                shown = str(value)
+            except ValueError:
+                raise _too_long(path) from None
             seen = visit(shown, path, False, role)
             return value if seen == shown else seen
         return value
@@ -195,7 +200,7 @@ class Document:
 def _parsed(text: str) -> Any:
     """The object or array of a JSON text; None for another text, and where a key repeats (a parse would lose one).
 
-    Raises RecursionError."""
+    Raises RecursionError, and OverflowError for a number with more digits than Python converts."""
     if text.lstrip()[:1] not in ("{", "["):
         return None
 
@@ -204,8 +209,14 @@ def _parsed(text: str) -> Any:
             raise ValueError("a key repeats")
         return dict(pairs)
 
+    def whole(digits: str) -> int:
+        try:
+            return int(digits)
+        except ValueError:
+            raise OverflowError from None
+
     try:
-        return json.loads(text, object_pairs_hook=once)
+        return json.loads(text, object_pairs_hook=once, parse_int=whole)
     except ValueError:
         return None
 
@@ -215,9 +226,18 @@ def _check_levels(path: Path) -> None:
         raise _too_deep(path)
 
 
+# JSON that cannot be parsed for these reasons could, read as plain text, hide a value behind an escape.
+
+
 def _too_deep(path: Path) -> InvalidInput:
-    """Read as plain text it could hide a value behind an escape, so it is not read at all."""
     return InvalidInput(
         f"message {path[0]} is nested more than {_LEVELS} levels deep at {'.'.join(map(str, path[1:3]))}; expected at "
         "most that many lists and objects inside each other. Flatten it, or leave it out."
+    )
+
+
+def _too_long(path: Path) -> InvalidInput:
+    return InvalidInput(
+        f"message {path[0]} has a whole number of thousands of digits at {'.'.join(map(str, path[1:3]))}; expected at "
+        "most as many as Python converts (sys.set_int_max_str_digits). Write it as a string, or leave it out."
     )

@@ -17,6 +17,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal, TypeVar
 
+from ..display import counted
 from .folding import View
 from .spans import LABELS, Span
 
@@ -311,7 +312,7 @@ def _document(
     if there is not None and there[1].at_least is not Outcome.ALLOW:
         found.append((there[1].at_least, f"destination {there[0]}: {there[1].at_least.value}"))
     if unread and rules.unread is not Outcome.ALLOW:
-        found.append((rules.unread, f"{unread} parts are no text and were not read: {rules.unread.value}"))
+        found.append((rules.unread, f"{counted(unread, 'part')} without text, not read: {rules.unread.value}"))
     return found
 
 

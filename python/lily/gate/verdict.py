@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..arguments import switch
+from ..display import counted
 from ..errors import PolicyBlocked
 from .masking import Restored, Vault
 from .messages import Document, Path
@@ -121,7 +122,7 @@ class Verdict:
         }
 
     def __repr__(self) -> str:
-        return f"<Verdict {self.outcome.value}: {len(self.spans)} spans, sensitivity {self.sensitivity:.2f}>"
+        return f"<Verdict {self.outcome.value}: {counted(len(self.spans), 'span')}, sensitivity {self.sensitivity:.2f}>"
 
     def _repr_html_(self) -> str:
         parts: list[str] = []

@@ -9,12 +9,11 @@ import argparse
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import count
-from ..console import Line, decode
-from ..device_options import add_options, chosen_options
+from ..command_options import add_device_options, add_hub_options, device_options, hub_options
+from ..console import Line, read_text
 from ..errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -36,17 +35,20 @@ def add(commands: Any) -> None:
     verify = commands.add_parser("verify", help=words, description=words, allow_abbrev=False)
     verify.set_defaults(run=_verify)
     verify.add_argument("model", help="folder, hub repository or embedded model")
-    verify.add_argument("--text", metavar="FILE", help="a UTF-8 text; a stored reference brings its own")
+    verify.add_argument(
+        "--text", metavar="FILE", help="a UTF-8 text; - reads standard input; a stored reference brings its own"
+    )
     verify.add_argument(
         "--against", default=MLX, metavar="R",
         help=f"{MLX} (float32, must be installed), a file of --save, or a device of lily in bf16 (%(default)s)",
     )  # fmt: skip
-    add_options(verify)
+    add_device_options(verify)
     verify.add_argument("--window", type=int, default=512, metavar="N", help="tokens read at a time (%(default)s)")
     verify.add_argument("--positions", type=int, metavar="N", help="tokens of the text at most; left out, all of it")
     verify.add_argument(
         "--save", metavar="FILE", help="a .npz file: keep what the reference said, for later comparisons"
     )
+    add_hub_options(verify)
     verify.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
@@ -60,10 +62,17 @@ def _verify(options: argparse.Namespace) -> None:
             f"--save {options.save} does not end in {STORED}, by which --against knows a stored reference"
         )
     line = Line()
-    with Engine.load(options.model, max_context=max(options.window, 2), **chosen_options(options)) as engine:
+    loaded = Engine.load(
+        options.model,
+        max_context=max(options.window, 2),
+        **device_options(options),
+        **hub_options(options),
+        progress=line.progress("downloading", "bytes"),
+    )
+    with loaded as engine:
         golden = _golden(options, engine, line.progress("reference has read", "windows"))
         if options.save is not None:
-            golden.save(options.save)
+            golden.save(options.save, engine.tokenizer.digest)
         report = compare(golden, EngineSide(engine), line.progress("tested has read", "windows"))
         line.clear()
         if options.json:
@@ -80,7 +89,7 @@ def _golden(options: argparse.Namespace, engine: Engine, progress: Callable[[int
         for name in ("text", "positions", "save"):
             if getattr(options, name) is not None:
                 raise InvalidInput(f"--{name} is given, and a stored reference brings its own text; leave --{name} out")
-        golden = Golden.load(options.against)
+        golden = Golden.load(options.against, engine.tokenizer.digest)
         for window in golden.windows:
             largest = max(window.tokens.max(), window.top_ids.max())
             if largest >= engine.vocab or len(window.tokens) > engine.max_context + 1:
@@ -92,7 +101,7 @@ def _golden(options: argparse.Namespace, engine: Engine, progress: Callable[[int
         return golden
     if options.text is None:
         raise InvalidInput("there is no text to compare on; name a UTF-8 file with --text")
-    tokens = _tokens(Path(options.text), engine.tokenizer, options.positions)
+    tokens = _tokens(options.text, engine.tokenizer, options.positions)
     if options.against == MLX:
         return read_windows(MlxSide(engine.checkpoint.path), tokens, options.window, progress)
     with type(engine).load(
@@ -105,13 +114,12 @@ def _golden(options: argparse.Namespace, engine: Engine, progress: Callable[[int
         return read_windows(EngineSide(reference), tokens, options.window, progress)
 
 
-def _tokens(path: Path, tokenizer: Tokenizer, most: int | None) -> npt.NDArray[np.int32]:
+def _tokens(path: str, tokenizer: Tokenizer, most: int | None) -> npt.NDArray[np.int32]:
     import numpy as np
 
     if most is not None:
         count(most, "positions", 2**31 - 1)
-    text = decode(path.read_bytes(), str(path))
-    return np.array(tokenizer.encode(text)[:most], dtype=np.int32)
+    return np.array(tokenizer.encode(read_text(path))[:most], dtype=np.int32)
 
 
 def _speller(engine: Engine, golden: Golden) -> Callable[[int, int], tuple[str, Callable[[int], str]]]:
@@ -126,11 +134,12 @@ def _speller(engine: Engine, golden: Golden) -> Callable[[int, int], tuple[str, 
 
 def lines(report: Report, spell: Callable[[int, int], tuple[str, Callable[[int], str]]]) -> Iterator[str]:
     """A report in words."""
+    from ..display import counted
     from .comparison import GAP
 
     yield f"reference    {report.reference}"
     yield f"tested       {report.tested}"
-    yield f"text         {report.positions:,} predictions in {report.windows:,} windows"
+    yield f"text         {counted(report.positions, 'prediction')} in {counted(report.windows, 'window')}"
     yield f"perplexity   {report.reference_perplexity:.4f} reference, {report.tested_perplexity:.4f} tested"
     yield f"difference   {100 * report.difference:+.4f} % (standard error {100 * report.standard_error:.4f} %)"
     yield f"best token   the same at {100 * report.agreement:.2f} %"

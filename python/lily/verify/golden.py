@@ -1,7 +1,8 @@
 """What a reference said about a text, reduced to what a comparison needs, and kept in a file if wanted.
 
 For each prediction: the log-probability of the token that followed and the most likely tokens with theirs. The tokens
-of the text are in it too, so a stored golden needs neither the text nor the reference again.
+of the text are in it too, so a stored golden needs neither the text nor the reference again; a digest of the tokenizer
+tells whether the tested model means the same by its ids.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..display import counted
 from ..errors import InvalidInput
 from .sides import Ids, Side
 
 KEPT = 64  # tokens of each position whose probability is kept; together they hold nearly all of it
 
-_FORMAT = 1
+_FORMAT = 2
 _ARRAYS = {
-    "format": ("iu", 0), "name": ("U", 0), "lengths": ("iu", 1), "tokens": ("iu", 1), "log_probs": ("f", 1),
-    "top_ids": ("iu", 2), "top_log_probs": ("f", 2),
+    "format": ("iu", 0), "name": ("U", 0), "tokenizer": ("U", 0), "lengths": ("iu", 1), "tokens": ("iu", 1),
+    "log_probs": ("f", 1), "top_ids": ("iu", 2), "top_log_probs": ("f", 2),
 }  # fmt: skip
 """What a file holds: kinds of number (numpy's letters) and dimensions of each array."""
 
@@ -50,13 +52,14 @@ class Golden:
     name: str
     windows: tuple[Window, ...]
 
-    def save(self, path: str | Path) -> None:
-        """Writes a .npz file. Raises OSError."""
+    def save(self, path: str | Path, tokenizer: str) -> None:
+        """Writes a .npz file; `tokenizer` is the digest of the one that the ids are of. Raises OSError."""
         with Path(path).open("wb") as file:
             np.savez_compressed(
                 file,
                 format=np.int64(_FORMAT),
                 name=np.array(self.name),
+                tokenizer=np.array(tokenizer),
                 lengths=np.array([len(window.tokens) for window in self.windows]),
                 tokens=np.concatenate([window.tokens for window in self.windows]),
                 log_probs=np.concatenate([window.log_probs for window in self.windows]),
@@ -65,20 +68,27 @@ class Golden:
             )
 
     @classmethod
-    def load(cls, path: str | Path) -> Golden:
-        """Reads what save wrote. Raises InvalidInput for another file, OSError."""
+    def load(cls, path: str | Path, tokenizer: str) -> Golden:
+        """Reads what save wrote. Raises InvalidInput for another file or another tokenizer, OSError."""
         try:
             with Path(path).open("rb") as raw, np.lib.npyio.NpzFile(raw, allow_pickle=False) as file:
-                found = {name: file[name] for name in _ARRAYS}
-        except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+                found = {name: file[name] for name in _ARRAYS if name in file}
+        except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise InvalidInput(
                 f"{path}: found no stored reference ({error}), expected a file that `lily verify --save` wrote"
             ) from None
         for name, (kinds, dimensions) in _ARRAYS.items():
+            if name not in found:
+                raise _damaged(path, f"has no {name}")
             if found[name].dtype.kind not in kinds or found[name].ndim != dimensions:
                 raise _damaged(path, f"{name} is {found[name].dtype} of {found[name].ndim} dimensions")
-        if int(found["format"]) != _FORMAT:
-            raise InvalidInput(f"{path}: its format is {found['format']}, expected {_FORMAT}; save the reference again")
+            if name == "format" and int(found[name]) != _FORMAT:
+                raise _damaged(path, f"its format is {found[name]} and not {_FORMAT}")
+        if str(found["tokenizer"]) != tokenizer:
+            raise InvalidInput(
+                f"{path}: its ids are of the tokenizer {str(found['tokenizer'])[:8]}, expected the model's, "
+                f"{tokenizer[:8]}; compare with a reference of a model that has the same one"
+            )
         lengths = found["lengths"].tolist()
         _check(path, lengths, found)
         tokens = np.split(found["tokens"], np.cumsum(lengths)[:-1])
@@ -92,7 +102,8 @@ def _check(path: str | Path, lengths: list[int], found: dict[str, npt.NDArray[An
     predictions = sum(lengths) - len(lengths)
     kept = found["top_ids"].shape[-1]
     if not lengths or min(lengths) < 2 or kept < 2:
-        raise _damaged(path, f"{len(lengths)} windows, the shortest of {min(lengths, default=0)} tokens, {kept} kept")
+        shortest = min(lengths, default=0)
+        raise _damaged(path, f"{counted(len(lengths), 'window')}, the shortest of {shortest} tokens, {kept} kept")
     shapes: dict[str, tuple[int, ...]] = {
         "tokens": (sum(lengths),),
         "log_probs": (predictions,),
@@ -124,7 +135,8 @@ def read_windows(
     or a window of less than two."""
     if window < 2 or len(tokens) < 2:
         raise InvalidInput(
-            f"a text of {len(tokens)} tokens in windows of {window}: expected at least 2 of each, for one prediction"
+            f"a text of {counted(len(tokens), 'token')} in windows of {window}: expected at least 2 of each, for one "
+            "prediction"
         )
     cuts = [tokens[start : start + window] for start in range(0, len(tokens), window)]
     cuts = [cut for cut in cuts if len(cut) > 1]
