@@ -22,19 +22,19 @@ import statistics
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from lily.architecture import QWEN36_35B_A3B, Architecture
+
 from .metal_device import BARRIER, Device, Dispatch, build, open_device
 from .metal_words import (
     Array,
-    AttentionShape,
     Matrix,
     Moe,
-    MoeShape,
     Step,
     block_keys,
     floats,
@@ -42,6 +42,7 @@ from .metal_words import (
     moe_weights,
     random_rows,
     random_step_row,
+    row_bytes,
 )
 
 
@@ -71,21 +72,21 @@ class Idea:
 class Sizes:
     """Published sizes, or tiny ones."""
 
-    moe: MoeShape
-    attention: AttentionShape
+    shape: Architecture
     tokens: tuple[int, int]  # of routing and fusion; of fusion at a longer prompt
     keys: tuple[int, int]  # of packing, of fixed blocks
     layers: tuple[int, int]  # of experts, of attention
 
 
-PUBLISHED = Sizes(MoeShape(), AttentionShape(), (512, 4096), (32_768, 131_072), (40, 10))
-TINY = Sizes(MoeShape(128, 16, 4, 64, 64), AttentionShape(heads=4, kv_heads=2), (20, 40), (300, 700), (2, 2))
+PUBLISHED = Sizes(QWEN36_35B_A3B, (512, 4096), (32_768, 131_072), (40, 10))
+SMALL = replace(QWEN36_35B_A3B, hidden=128, experts=16, top_k=4, width=64, shared_width=64, heads=4)
+TINY = Sizes(SMALL, (20, 40), (300, 700), (2, 2))
 
 
 class Experts:
     """A layer of experts, and its rows."""
 
-    def __init__(self, device: Device, shape: MoeShape, tokens: int, seed: int) -> None:
+    def __init__(self, device: Device, shape: Architecture, tokens: int, seed: int) -> None:
         random = np.random.default_rng(seed)
         self.device, self.shape = device, shape
         gain = (1 + 0.15 * random.standard_normal(shape.hidden)).astype(np.float32)
@@ -108,7 +109,7 @@ class Experts:
 
 def routing(device: Device, sizes: Sizes) -> Idea:
     """Routing that stays on the device, and routing by the host."""
-    experts, layers = Experts(device, sizes.moe, sizes.tokens[0], 5), sizes.layers[0]
+    experts, layers = Experts(device, sizes.shape, sizes.tokens[0], 5), sizes.layers[0]
     moe = experts.moe
     whole = device.commands(moe.layer() * layers)
     before = device.commands(moe.choose())
@@ -122,7 +123,7 @@ def routing(device: Device, sizes: Sizes) -> Idea:
 
     def reached() -> str:
         """Layers of the same weights might send all rows to a few experts; then this would be another workload."""
-        rows = np.bincount(device.read(moe.ids, np.uint32), minlength=sizes.moe.experts)
+        rows = np.bincount(device.read(moe.ids, np.uint32), minlength=sizes.shape.experts)
         return f"in the last layer {np.count_nonzero(rows)} experts have rows, {rows.max()} at the most"
 
     def by_host() -> float:
@@ -157,7 +158,7 @@ def expanded(device: Device, moe: Moe) -> tuple[dict[str, Matrix], list[Dispatch
 
 def fusion(device: Device, sizes: Sizes, tokens: int) -> Idea:
     """Grouped products from codes, and from weights expanded before."""
-    experts = Experts(device, sizes.moe, tokens, 6)
+    experts = Experts(device, sizes.shape, tokens, 6)
     moe, w = experts.moe, experts.moe.w
     routed = device.commands([*moe.choose(), *moe.sort()])
     fused = device.commands([*moe.open(w["gate"], w["up"]), *moe.close(w["down"])])
@@ -183,11 +184,11 @@ def fusion(device: Device, sizes: Sizes, tokens: int) -> Idea:
 class Caches:
     """Keys and values of some layers, larger together than any cache, and one row's projections."""
 
-    def __init__(self, device: Device, shape: AttentionShape, keys: int, layers: int) -> None:
+    def __init__(self, device: Device, shape: Architecture, keys: int, layers: int) -> None:
         random = np.random.default_rng(7)
         self.device, self.shape, self.keys = device, shape, keys
         self.row = random_step_row(random, device, shape)
-        first = device.buffer(random_rows(random, keys * shape.row_bytes // 2))
+        first = device.buffer(random_rows(random, keys * row_bytes(shape) // 2))
         self.caches = [first]
         for _ in range(layers - 1):
             self.caches.append(device.allocate(first.size))
@@ -206,7 +207,7 @@ class Caches:
 
 def packing(device: Device, sizes: Sizes) -> Idea:
     """Query heads that read keys and values together, and apart."""
-    keys, shape = sizes.keys[0], sizes.attention
+    keys, shape = sizes.keys[0], sizes.shape
     caches = Caches(device, shape, keys, sizes.layers[1])
     block = block_keys(keys)
     return Idea(
@@ -220,7 +221,7 @@ def packing(device: Device, sizes: Sizes) -> Idea:
 def blocks(device: Device, sizes: Sizes) -> Idea:
     """A fixed number of blocks, blocks of a fixed size, and none."""
     keys = sizes.keys[1]
-    caches = Caches(device, sizes.attention, keys, sizes.layers[1])
+    caches = Caches(device, sizes.shape, keys, sizes.layers[1])
     return Idea(
         f"fixed blocks, {keys} keys",
         *(40.2, sizes.layers[1], 4e-3),

@@ -1,6 +1,6 @@
 """Sublayers as lily's Metal backend encodes them (src/lily_ext/metal), as dispatches of metal_device.py, over random
 weights: the on-arms of the benchmarks of kernels. tests/metal/test_benchmarks.py compares them with the backend's own,
-to the bit. The published sizes are those of Qwen3.6-35B-A3B.
+to the bit.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from lily.architecture import Architecture
 
 from .metal_device import BARRIER, Buffer, Device, Dispatch
 
@@ -117,21 +119,10 @@ def head(table: Matrix, x: Buffer, gain: Buffer, logits: Buffer, best: Buffer, r
 # ---- the mixture of experts, more rows than one: moe.cpp ----
 
 
-@dataclass(frozen=True)
-class MoeShape:
-    """The sizes of a mixture of experts."""
-
-    hidden: int = 2048
-    experts: int = 256
-    top_k: int = 8
-    width: int = 512
-    shared_width: int = 512
-
-
 MOE_MATRICES = ("router", "gate", "up", "down", "shared_router", "shared_gate", "shared_up", "shared_down")
 
 
-def moe_weights(random: np.random.Generator, shape: MoeShape) -> dict[str, Packed]:
+def moe_weights(random: np.random.Generator, shape: Architecture) -> dict[str, Packed]:
     """Weights of one layer on the host."""
     s = shape
     return {
@@ -157,7 +148,7 @@ class Moe:
     SORT_PIECE = 256
     PARTS = 64 << 20
 
-    def __init__(self, device: Device, shape: MoeShape, weights: dict[str, Packed], gain: Array, rows: int) -> None:
+    def __init__(self, device: Device, shape: Architecture, weights: dict[str, Packed], gain: Array, rows: int) -> None:
         self.device, self.shape, self.rows, self.pairs = device, shape, rows, rows * shape.top_k
         self.w = {name: upload(device, weights[name]) for name in MOE_MATRICES}
         self.gain = device.buffer(gain)
@@ -283,20 +274,9 @@ class Moe:
 # ---- attention of one row: attention.cpp ----
 
 
-@dataclass(frozen=True)
-class AttentionShape:
-    """The sizes of an attention sublayer."""
-
-    heads: int = 16
-    kv_heads: int = 2
-    head_dim: int = 256
-    rotary_dim: int = 64
-    theta: float = 1e7
-
-    @property
-    def row_bytes(self) -> int:
-        """Of keys and values, of one position."""
-        return 2 * self.kv_heads * self.head_dim * 2
+def row_bytes(shape: Architecture) -> int:
+    """Of keys and values, of one position in one layer."""
+    return shape.kv_bytes_per_token // shape.attention_layers
 
 
 def block_keys(keys: int) -> int:
@@ -308,7 +288,7 @@ class Step:
     """The attention of the row behind `keys - 1` others over one cache, with blocks of a size."""
 
     def __init__(
-        self, device: Device, shape: AttentionShape, row: dict[str, Buffer], cache: Buffer, keys: int, block: int
+        self, device: Device, shape: Architecture, row: dict[str, Buffer], cache: Buffer, keys: int, block: int
     ) -> None:
         width, self.blocks = shape.heads * shape.head_dim, groups_of(keys, block)
         half = cache.size // 2
@@ -317,7 +297,7 @@ class Step:
         scale = math.log2(math.e) / math.sqrt(shape.head_dim)
         self._args = struct.pack(
             "7I2f32f",
-            *(shape.heads, shape.kv_heads, 1, keys - 1, half // (shape.row_bytes // 2), block, turns, EPS, scale),
+            *(shape.heads, shape.kv_heads, 1, keys - 1, half // (row_bytes(shape) // 2), block, turns, EPS, scale),
             *(*frequencies, *[0.0] * (32 - turns)),
         )
         self.shape, self.row = shape, row
@@ -348,7 +328,7 @@ class Step:
         ]
 
 
-def random_step_row(random: np.random.Generator, device: Device, shape: AttentionShape) -> dict[str, Buffer]:
+def random_step_row(random: np.random.Generator, device: Device, shape: Architecture) -> dict[str, Buffer]:
     """Projections of one row, and the norms of heads."""
     dim = shape.head_dim
     gains = (1 + 0.15 * random.standard_normal((2, dim))).astype(np.float32)

@@ -18,9 +18,11 @@ from metal.clang import needs_clang
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks import metal_gemv, metal_ideas
 from benchmarks.metal_device import Device, open_device
-from benchmarks.metal_words import Moe, MoeShape, Packed, block_keys, moe_weights, random_rows
+from benchmarks.metal_words import Moe, Packed, block_keys, moe_weights, random_rows
 
 pytestmark = needs_clang
+
+MOE_SIZES = ("hidden", "experts", "top_k", "width", "shared_width", "renormalize", "eps")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,7 @@ def matrix(packed: Packed) -> dict[str, Any]:
 
 @pytest.mark.parametrize("tokens", [2, 20, 600])
 def test_the_experts_are_those_of_the_backend(device: Device, tokens: int) -> None:
-    shape = MoeShape(128, 16, 4, 64, 64)
+    shape = metal_ideas.TINY.shape
     seed = int(np.random.default_rng().integers(2**32))
     print("seed", seed)
     random = np.random.default_rng(seed)
@@ -48,7 +50,7 @@ def test_the_experts_are_those_of_the_backend(device: Device, tokens: int) -> No
     device.write(moe.x, x)
     device.run(device.commands(moe.layer()))
     of_backend = probe().moe(
-        dataclasses.asdict(shape) | {"renormalize": 1, "eps": 1e-6},
+        {name: getattr(shape, name) for name in MOE_SIZES},
         {"norm": gain} | {name: matrix(packed) for name, packed in weights.items()},
         x,
     )
@@ -67,7 +69,7 @@ def test_the_ideas_run_and_agree(device: Device) -> None:
 
 def test_arms_that_differ_are_an_error(device: Device) -> None:
     idea = metal_ideas.packing(device, metal_ideas.TINY)
-    other = metal_ideas.Caches(device, metal_ideas.TINY.attention, 299, 2).arm("one key less", 64)
+    other = metal_ideas.Caches(device, metal_ideas.TINY.shape, 299, 2).arm("one key less", 64)
     with pytest.raises(SystemExit, match="one key less is off by"):
         metal_ideas.compare(dataclasses.replace(idea, off=[other]))
 
