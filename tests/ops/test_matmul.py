@@ -63,8 +63,8 @@ def test_matmul(isa: str, seed: int, rows: int, outputs: int, groups: int, packi
     base=bases,
 )
 def test_inputs_of_8_bits(isa: str, seed: int, rows: int, outputs: int, groups: int, packing: str, base: int) -> None:
-    """Groups of zeros and groups of very different size among them. Every instruction set gives the same bits, except for
-    a single row, whose sums are spread over lanes."""
+    """Groups of zeros and groups of very different size among them. Every instruction set gives the same bits, except
+    for a single row, whose sums are spread over lanes."""
     draw = Draw(seed)
     matrix = draw.matrix(outputs, 64 * groups, packing)
     sizes = draw.random.choice((0.0, 2.0**-30, 1.0, 2.0**20), (rows, groups, 1))
