@@ -121,7 +121,8 @@ static void weigh_step(float *scores, std::int64_t count, float *peak, float *to
     *total = sum(sums);
 }
 
-// out[head][head_dim] += weights[head][key] * values[key] for H heads.
+// out[head][head_dim] += weights[head][key] * values[key] for H heads. Meanwhile the next values are fetched, in the order in
+// which they lie in memory.
 template <int H> static void mix_step(const float *weights, const std::uint16_t *values, std::int64_t head_dim,
                                       std::int64_t count, float *out) {
     for (std::int64_t dim = 0; dim < head_dim; dim += 2 * kLanes) {
@@ -129,9 +130,9 @@ template <int H> static void mix_step(const float *weights, const std::uint16_t 
         for (int h = 0; h < H; ++h)
             for (int v = 0; v < 2; ++v)
                 acc[h][v] = load(out + h * head_dim + dim + v * kLanes);
-        const std::uint16_t *value = values + dim;
-        for (std::int64_t k = 0; k < count; ++k, value += head_dim) {
-            __builtin_prefetch(value + kMixKeys * head_dim);
+        const std::uint16_t *value = values + dim, *next = values + kMixKeys * head_dim + dim * count;
+        for (std::int64_t k = 0; k < count; ++k, value += head_dim, next += 2 * kLanes) {
+            __builtin_prefetch(next, 0, 2);
             const F low = load_bf16(value), high = load_bf16(value + kLanes);
             for (int h = 0; h < H; ++h) {
                 const F weight = set1(weights[h * kStepBlock + k]);

@@ -97,10 +97,10 @@ template <Packing packing, Inputs inputs> LILY_INLINE F add_words(F sum, Words w
     }
 }
 
-constexpr std::int64_t kAhead = 8192; // bytes between the codes in use and those asked for
+constexpr std::int64_t kAhead = 4096; // bytes between the codes in use and those asked for
 
-// Not to stay in any cache: they are used once, and what they would push out is used again.
-LILY_INLINE void prefetch(const std::uint8_t *p) { __builtin_prefetch(p, 0, 0); }
+// Into the second-level cache: the first one keeps too few requests open for the latency of memory.
+LILY_INLINE void prefetch(const std::uint8_t *p) { __builtin_prefetch(p, 0, 2); }
 
 // The first of the rows; `ahead` begins with the one to ask for meanwhile. One row after the other: a machine reads ahead of
 // a thread that walks straight through memory, and of no other order so well.
