@@ -148,6 +148,17 @@ def test_no_room_to_map_is_out_of_memory(tiny: Path, monkeypatch: pytest.MonkeyP
         Engine.load(tiny)
 
 
+@pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage/enabled").exists(), reason="a kernel without huge pages"
+)
+def test_huge_pages_are_asked_for(tiny: Path) -> None:
+    file = next(tiny.glob("*.safetensors"))
+    with Engine.load(tiny):
+        _, *entries = Path("/proc/self/smaps").read_text(encoding="utf-8").split(str(file.resolve()))
+        assert entries
+        assert all(" hg" in entry.split("VmFlags:")[1].split("\n")[0] for entry in entries)
+
+
 def copy_without(tiny: Path, target: Path, *names: str) -> Path:
     return shutil.copytree(tiny, target, ignore=shutil.ignore_patterns(*names))
 

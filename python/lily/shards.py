@@ -9,6 +9,7 @@ A mapping cannot protect itself: if another program truncates the file, touching
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import mmap
@@ -149,6 +150,7 @@ class Shard:
                 f"{self.path}: cannot be mapped ({error.strerror}), expected a file system with mmap; "
                 "copy the checkpoint to a local disk"
             ) from None
+        _ask_for_huge_pages(mapping)
         return np.frombuffer(mapping, dtype=np.uint8)
 
     def check_unchanged(self) -> None:
@@ -182,6 +184,14 @@ class Shard:
     def close(self) -> None:
         """Gives the file descriptor back. Arrays from map() stay valid."""
         self._closer()
+
+
+def _ask_for_huge_pages(mapping: mmap.mmap) -> None:
+    """What is read from disk from now on comes in pages of 2 MiB, where system and file system have them: whoever reads
+    weights then waits less for addresses."""
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them
+            mapping.madvise(mmap.MADV_HUGEPAGE)
 
 
 def _no_room(path: Path, size: int, error: Exception) -> OutOfMemory:
