@@ -249,8 +249,8 @@ std::string run(Launch &launch) {
 - (void)run {
     std::deque<Launch> &launches = encoder->launches;
     for (auto first = launches.begin(); first != launches.end();) {
-        const auto last = std::find_if(first, launches.end(),
-                                       [&](const Launch &launch) { return launch.level != first->level; });
+        const auto last =
+            std::find_if(first, launches.end(), [&](const Launch &launch) { return launch.level != first->level; });
         if (type == MTLDispatchTypeConcurrent) {
             std::reverse(first, last);
         }
@@ -277,8 +277,7 @@ std::string run(Launch &launch) {
                 StandinCommands *commands = nil;
                 {
                     std::unique_lock<std::mutex> lock(self_alone->mutex);
-                    self_alone->changed.wait(lock,
-                                             [&] { return self_alone->stopped || !self_alone->waiting.empty(); });
+                    self_alone->changed.wait(lock, [&] { return self_alone->stopped || !self_alone->waiting.empty(); });
                     if (self_alone->waiting.empty()) {
                         return;
                     }
@@ -362,9 +361,7 @@ std::string run(Launch &launch) {
 - (id<MTLLibrary>)newLibraryWithURL:(NSURL *)url error:(NSError **)error {
     return open_library(url.path.UTF8String, error);
 }
-- (id<MTLLibrary>)newLibraryWithSource:(NSString *)source
-                               options:(MTLCompileOptions *)options
-                                 error:(NSError **)error {
+- (id<MTLLibrary>)newLibraryWithSource:(NSString *)source options:(MTLCompileOptions *)options error:(NSError **)error {
     const bool metal4 = std::strstr(source.UTF8String, "MetalPerformancePrimitives") != nullptr;
     require(!options.fastMathEnabled &&
                 options.languageVersion == (metal4 ? MTLLanguageVersion4_0 : MTLLanguageVersion3_1),

@@ -142,9 +142,9 @@ id<MTLLibrary> open_library(const std::string &path, NSError **error) {
 
 id<MTLLibrary> compile_library(const std::string &text, NSError **error) {
     const char *compiler = std::getenv("LILY_STANDIN_COMPILER");
-    char folder[] = "/tmp/standin-XXXXXX";
-    require(compiler != nullptr && mkdtemp(folder) != nullptr, "no compiler, or no room for its files");
-    const std::string source = std::string(folder) + "/kernels.metal", library = source + "lib";
+    std::string folder = (std::filesystem::temp_directory_path() / "standin-XXXXXX").string();
+    require(compiler != nullptr && mkdtemp(folder.data()) != nullptr, "no compiler, or no room for its files");
+    const std::string source = folder + "/kernels.metal", library = source + "lib";
     std::ofstream(source) << text;
     id<MTLLibrary> made = nil;
     if (std::system((compiler + (" " + source + " " + library)).c_str()) == 0) {

@@ -13,7 +13,9 @@ bounds instead.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,8 +72,8 @@ def differences(record: dict[str, Any]) -> list[str]:
 class Words:
     """Calls of the words at small sizes, with matrices of random bits."""
 
-    def __init__(self, seed: int) -> None:
-        self.witness = _ext.Witness(parse_device("metal:host:checked")["kernels"])
+    def __init__(self, seed: int, device: str = "metal:host") -> None:
+        self.witness = _ext.Witness(parse_device(f"{device}:checked")["kernels"])
         self.draw = Draw(seed)
 
     def call(self, word: str, *arguments: Any) -> None:
@@ -134,13 +136,21 @@ def borders(lengths: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.int32]]:
 
 
 def call_products(words: Words, packing: str) -> None:
-    """Every tile of rows, with the ragged ends of each: 8, 16, 32 and 64."""
+    """What one row takes, and a table."""
     for rows, cols in ((1, 64), (5, 320), (40, 192)):
         words.embed(packing, rows, cols)
     for vocab, hidden in ((64, 64), (300, 192), (520, 2112)):
         words.head(packing, vocab, hidden)
     for outputs, cols in ((32, 64), (40, 192), (1000, 64), (1024, 64), (1030, 192), (1100, 64)):
         words.matmul(packing, 1, outputs, cols)
+    for heads, position in (((1, 1), 0), ((1, 2), 5), ((2, 4), 100)):
+        words.gated_delta(packing, 64, heads, 1, position)
+    for experts, widths, hidden in (((4, 4), (64, 64), 64), ((8, 3), (64, 192), 128), ((40, 8), (128, 64), 2112)):
+        words.moe(packing, 1, experts, widths, hidden)
+
+
+def call_tiles(words: Words, packing: str) -> None:
+    """Every tile of rows, with the ragged ends of each: 8, 16, 32 and 64."""
     for rows, outputs, cols in ((2, 32, 64), (5, 45, 128), (8, 33, 2112), (9, 32, 64), (20, 45, 128), (32, 130, 192)):
         words.matmul(packing, rows, outputs, cols)
     for rows, outputs, cols in (
@@ -156,10 +166,6 @@ def call_products(words: Words, packing: str) -> None:
         words.mlp(packing, rows, hidden, width)
     for rows, hidden, width in ((33, 64, 64), (65, 64, 192), (70, 128, 64)):
         words.mlp(packing, rows, hidden, width)
-    for heads, position in (((1, 1), 0), ((1, 2), 5), ((2, 4), 100)):
-        words.gated_delta(packing, 64, heads, 1, position)
-    for experts, widths, hidden in (((4, 4), (64, 64), 64), ((8, 3), (64, 192), 128), ((40, 8), (128, 64), 2112)):
-        words.moe(packing, 1, experts, widths, hidden)
     # All experts chosen, and so many rows that the blocks are as many as any routing could fill.
     for rows, count in ((2, 5), (3, 3), (4, 2), (5, 3), (6, 3), (8, 2), (17, 1), (33, 4), (65, 4)):
         words.moe(packing, rows, (count, count))
@@ -184,14 +190,19 @@ def call_rows(words: Words) -> None:
         words.gated_delta("affine4", dim, (1, 2), 150, 100)
 
 
-@pytest.fixture(scope="module")
-def records() -> list[dict[str, Any]]:
+def drawn_words(device: str) -> Words:
     require_metal()
     seed = secrets.randbits(32)
     print(f"seed {seed}")
-    words = Words(seed)
+    return Words(seed, device)
+
+
+@pytest.fixture(scope="module")
+def records() -> list[dict[str, Any]]:
+    words = drawn_words("metal:host")
     for packing in PACKINGS:
         call_products(words, packing)
+        call_tiles(words, packing)
     for outputs in (8192, 8200, 8300):  # the packing is an argument of the kernel
         words.matmul("affine4", 1, outputs, 64)
     call_rows(words)
@@ -199,15 +210,39 @@ def records() -> list[dict[str, Any]]:
     return taken
 
 
-def test_every_kernel_runs_at_three_sizes(records: list[dict[str, Any]]) -> None:
-    sizes: dict[str, set[Any]] = {name: set() for path in metal.sources() for name in Module(path, "check").kernels()}
+@pytest.fixture(scope="module")
+def records_of_tensor_units() -> list[dict[str, Any]]:
+    """Of the kernels that stand in for others where a GPU has tensor units."""
+    words = drawn_words("metal:host-m5")
+    for packing in PACKINGS:
+        call_tiles(words, packing)
+    names = kernels_of(set(metal.sources(tensor_units=True)) - set(metal.sources()))
+    return [record for record in words.witness.take() if record["kernel"] in names]
+
+
+def kernels_of(files: Iterable[Path]) -> set[str]:
+    return {name for path in files for name in Module(path, "check").kernels()}
+
+
+@pytest.fixture(params=["simdgroups", "tensor units"])
+def all_records(request: pytest.FixtureRequest) -> tuple[set[str], list[dict[str, Any]]]:
+    """Kernels, and what was recorded of them."""
+    if request.param == "simdgroups":
+        return kernels_of(metal.sources()), request.getfixturevalue("records")
+    names = kernels_of(set(metal.sources(tensor_units=True)) - set(metal.sources()))
+    return names, request.getfixturevalue("records_of_tensor_units")
+
+
+def test_every_kernel_runs_at_three_sizes(all_records: tuple[set[str], list[dict[str, Any]]]) -> None:
+    names, records = all_records
+    sizes: dict[str, set[Any]] = {name: set() for name in names}
     for record in records:
         sizes[record["kernel"]].add((record["groups"], *(touched[1] for touched in record["touched"])))
     assert not {name: len(seen) for name, seen in sizes.items() if len(seen) < 3}
 
 
-def test_formulas_are_what_is_touched(records: list[dict[str, Any]]) -> None:
-    wrong = [line for record in records for line in differences(record)]
+def test_formulas_are_what_is_touched(all_records: tuple[set[str], list[dict[str, Any]]]) -> None:
+    wrong = [line for record in all_records[1] for line in differences(record)]
     assert not wrong, "\n".join(wrong)
 
 
@@ -226,10 +261,7 @@ def test_a_wrong_formula_is_told(records: list[dict[str, Any]]) -> None:
 def test_a_routing_takes_no_more_than_its_formula() -> None:
     """Where the router chooses, the grouped products read the matrices of top_k experts at the least and of all of them
     at the most, for no fewer blocks than the pairs fill and no more than the map holds. All else is equal."""
-    require_metal()
-    seed = secrets.randbits(32)
-    print(f"seed {seed}")
-    words, rows, top_k, experts = Words(seed), 12, 3, 8
+    words, rows, top_k, experts = drawn_words("metal:host"), 12, 3, 8
     words.moe("affine4", rows, (experts, top_k))
     blocks = experts + (rows * top_k - experts) // 8
     for record in words.witness.take():
