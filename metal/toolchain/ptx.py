@@ -92,7 +92,7 @@ def find_libdevice() -> Path:
             return path
     raise MslError(
         "no libdevice.10.bc, which kernels with exp, sin and the like need for PTX; "
-        "pip install nvidia-cuda-nvcc, or name the file in MSL_LIBDEVICE"
+        "pip install nvidia-nvvm, or name the file in MSL_LIBDEVICE"
     )
 
 
