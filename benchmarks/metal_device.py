@@ -101,7 +101,7 @@ def build(folder: Path) -> None:
     """Fills a folder with the PTX of all kernels, for `open_device` where there is no compiler."""
     folder.mkdir(parents=True, exist_ok=True)
     for module in metal.compiled((*metal.sources(), *off_arms()), "ptx").modules:
-        shutil.copyfile(module, folder / f"{module.name.split('.')[0]}.ptx")
+        shutil.copy(module, folder)
 
 
 def open_device(kind: str, kernels: Path | None = None) -> Device:

@@ -6,8 +6,9 @@
 routing: 40 layers of experts in one command buffer, against two a layer, with the choice of experts read back in
 between, sorted by the host (numpy) and written again; on the clock of the host. fusion: the grouped products of a layer
 from codes, against expanding every expert's weights to bf16 in memory first. packing: attention of one row, 10 layers,
-the 8 query heads of a key/value head reading it together, against each for itself (metal/attention_head.metal). fixed
-blocks: the same with 128 blocks, against blocks of 256 keys, which is what the claim compares with, and against none.
+the 8 query heads of a key/value head reading it together, against each for itself (metal/attention_head.metal); and of
+the last rows of a prompt, tiles of 16 positions of 8 heads against 128 of one (metal/attention_rows_head.metal). fixed
+blocks: one row with 128 blocks, against blocks of 256 keys, which is what the claim compares with, and against none.
 
 On-arms are lily's kernels. Both arms start from the same inputs, over poisoned outputs; their results are compared
 before the clock runs, and rounds alternate. Claims are speed-ups of a whole prefill or decode on an M5 Max; ours are of
@@ -35,13 +36,14 @@ from .metal_words import (
     Array,
     Matrix,
     Moe,
+    Prompt,
     Step,
     block_keys,
     floats,
     groups_of,
     moe_weights,
+    random_projections,
     random_rows,
-    random_step_row,
     row_bytes,
 )
 
@@ -60,7 +62,7 @@ class Idea:
     """One on-arm and its off-arms, the claim in percent, and how far results may be apart (of their size)."""
 
     name: str
-    claim: float
+    claim: float | None
     layers: int  # of a model that one round stands for
     tolerance: float
     on: Arm
@@ -75,12 +77,13 @@ class Sizes:
     shape: Architecture
     tokens: tuple[int, int]  # of routing and fusion; of fusion at a longer prompt
     keys: tuple[int, int]  # of packing, of fixed blocks
+    rows: int  # of packing in a prompt
     layers: tuple[int, int]  # of experts, of attention
 
 
-PUBLISHED = Sizes(QWEN36_35B_A3B, (512, 4096), (32_768, 131_072), (40, 10))
+PUBLISHED = Sizes(QWEN36_35B_A3B, (512, 4096), (32_768, 131_072), 4096, (40, 10))
 SMALL = replace(QWEN36_35B_A3B, hidden=128, experts=16, top_k=4, width=64, shared_width=64, heads=4)
-TINY = Sizes(SMALL, (20, 40), (300, 700), (2, 2))
+TINY = Sizes(SMALL, (20, 40), (300, 700), 150, (2, 2))
 
 
 class Experts:
@@ -187,7 +190,7 @@ class Caches:
     def __init__(self, device: Device, shape: Architecture, keys: int, layers: int) -> None:
         random = np.random.default_rng(7)
         self.device, self.shape, self.keys = device, shape, keys
-        self.row = random_step_row(random, device, shape)
+        self.row = random_projections(random, device, shape, 1)
         first = device.buffer(random_rows(random, keys * row_bytes(shape) // 2))
         self.caches = [first]
         for _ in range(layers - 1):
@@ -215,6 +218,27 @@ def packing(device: Device, sizes: Sizes) -> Idea:
         *(23.8, sizes.layers[1], 4e-3),
         caches.arm("query heads together", block),
         [caches.arm("each query head for itself", block, "attention_head", shape.heads)],
+    )
+
+
+def packing_prompt(device: Device, sizes: Sizes) -> Idea:
+    """The same in a prompt, where both have 128 rows to a tile, and so read keys and values about as often."""
+    keys, shape, random = sizes.keys[0], sizes.shape, np.random.default_rng(8)
+    rows = random_projections(random, device, shape, sizes.rows)
+    cache = device.buffer(random_rows(random, keys * row_bytes(shape) // 2))
+    together = Prompt(device, shape, rows, cache, keys, shape.heads // shape.kv_heads)
+    apart = Prompt(device, shape, rows, cache, keys, 1)
+
+    def arm(name: str, prompt: Prompt, kernel: str) -> Arm:
+        commands = device.commands(prompt.work(kernel))
+        return Arm(name, lambda: device.run(commands), lambda: floats(device.read(prompt.mixed, np.uint16)))
+
+    return Idea(
+        f"packing, {sizes.rows} rows of {keys} keys",
+        *(None, 1, 4e-3),
+        arm("query heads together", together, f"attention_rows_{shape.head_dim}"),
+        [arm("each query head for itself", apart, "attention_rows_head")],
+        lambda: f"keys and values loaded: {together.loaded() / 1e9:.3g} GB together, {apart.loaded() / 1e9:.3g} apart",
     )
 
 
@@ -261,7 +285,8 @@ def measure(idea: Idea, rounds: int) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"idea": idea.name, "arm": arm.name, "layers": idea.layers, "rounds": rounds}
         row |= dict(zip(("median ms", "lowest ms", "highest ms"), shown, strict=True))
         if arm is not idea.on:
-            row |= {"on gains %": round((middle / on - 1) * 100, 1), "claimed %": idea.claim}
+            row |= {"on gains %": round((middle / on - 1) * 100, 1)}
+            row |= {} if idea.claim is None else {"claimed %": idea.claim}
         rows.append(row)
     return rows
 
@@ -284,6 +309,7 @@ IDEAS: dict[str, Callable[[Device, Sizes], Idea]] = {
     "fusion": lambda device, sizes: fusion(device, sizes, sizes.tokens[0]),
     "fusion-long": lambda device, sizes: fusion(device, sizes, sizes.tokens[1]),
     "packing": packing,
+    "packing-prompt": packing_prompt,
     "blocks": blocks,
 }
 

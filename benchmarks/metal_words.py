@@ -271,7 +271,7 @@ class Moe:
         return Dispatch(name, (*gate.parts, *up.parts, self.normed, *routing, h, args), groups, 128)
 
 
-# ---- attention of one row: attention.cpp ----
+# ---- attention, between its projections: attention.cpp ----
 
 
 def row_bytes(shape: Architecture) -> int:
@@ -284,6 +284,21 @@ def block_keys(keys: int) -> int:
     return 64 * groups_of(keys, 64 * 128)
 
 
+def attention_args(shape: Architecture, kv_heads: int, rows: int, keys: int, block: int = 0) -> bytes:
+    """Of the last rows of so many keys, which fill the cache; kv_heads: what the query heads are divided among."""
+    turns = shape.rotary_dim // 2
+    frequencies = [shape.theta ** (-2 * j / shape.rotary_dim) for j in range(turns)]
+    scale = math.log2(math.e) / math.sqrt(shape.head_dim)
+    sizes = (shape.heads, kv_heads, rows, keys - rows, keys, block, turns)
+    return struct.pack("7I2f32f", *sizes, EPS, scale, *frequencies, *[0.0] * (32 - turns))
+
+
+def halves(cache: Buffer) -> tuple[Buffer, Buffer]:
+    """The keys and the values of a cache."""
+    size = cache.size // 2
+    return cache.part(0, size), cache.part(size, size)
+
+
 class Step:
     """The attention of the row behind `keys - 1` others over one cache, with blocks of a size."""
 
@@ -291,17 +306,8 @@ class Step:
         self, device: Device, shape: Architecture, row: dict[str, Buffer], cache: Buffer, keys: int, block: int
     ) -> None:
         width, self.blocks = shape.heads * shape.head_dim, groups_of(keys, block)
-        half = cache.size // 2
-        frequencies = [shape.theta ** (-2 * j / shape.rotary_dim) for j in range(shape.rotary_dim // 2)]
-        turns = len(frequencies)
-        scale = math.log2(math.e) / math.sqrt(shape.head_dim)
-        self._args = struct.pack(
-            "7I2f32f",
-            *(shape.heads, shape.kv_heads, 1, keys - 1, half // (row_bytes(shape) // 2), block, turns, EPS, scale),
-            *(*frequencies, *[0.0] * (32 - turns)),
-        )
-        self.shape, self.row = shape, row
-        self.cache = (cache.part(0, half), cache.part(half, half))
+        self._args = attention_args(shape, shape.kv_heads, 1, keys, block)
+        self.shape, self.row, self.cache = shape, row, halves(cache)
         self.sums = device.allocate(self.blocks * width * 4)
         self.shares = device.allocate(self.blocks * shape.heads * 8)
         self.mixed = device.allocate(width * 2)
@@ -328,14 +334,50 @@ class Step:
         ]
 
 
-def random_step_row(random: np.random.Generator, device: Device, shape: Architecture) -> dict[str, Buffer]:
-    """Projections of one row, and the norms of heads."""
+class Prompt:
+    """The attention of the last rows of a prompt over one cache of `keys` positions, their queries prepared; group: how
+    many query heads of a key/value head are packed."""
+
+    TILE = 128  # packed rows of a threadgroup
+
+    def __init__(
+        self, device: Device, shape: Architecture, rows_of: dict[str, Buffer], cache: Buffer, keys: int, group: int
+    ) -> None:
+        query, dim, heads = rows_of["query"], shape.head_dim, shape.heads // group
+        self.rows = query.size // (4 * shape.heads * dim)
+        self.shape, self.keys, self.group = shape, keys, group
+        queries = device.allocate(heads * groups_of(self.rows * group, 8) * 8 * dim * 2)
+        unused = device.allocate(heads * keys * dim * 2)  # the kernel prepares keys and values too: here, of anything
+        inputs = (query, query, query, rows_of["q_norm"], rows_of["k_norm"])
+        args = attention_args(shape, heads, self.rows, keys)
+        prepare = Dispatch(f"attention_prepare_{dim}", (*inputs, queries, unused, unused, args), (self.rows,), 128)
+        device.run(device.commands([prepare]))
+        self.mixed = device.allocate(self.rows * shape.heads * dim * 2)
+        args = attention_args(shape, shape.kv_heads, self.rows, keys)
+        self._buffers = (queries, *halves(cache), query, self.mixed, args)
+
+    def work(self, kernel: str) -> list[Dispatch | None]:
+        """The softmax of all rows, by a kernel that takes queries so packed."""
+        tiles = groups_of(self.rows * self.group, self.TILE)
+        return [Dispatch(kernel, self._buffers, (tiles, self.shape.heads // self.group), 512), BARRIER]
+
+    def loaded(self) -> int:
+        """Bytes of keys and values: each tile loads those up to its last row."""
+        ends = range(self.TILE, self.rows * self.group + self.TILE, self.TILE)
+        seen = (self.keys - self.rows + groups_of(min(end, self.rows * self.group), self.group) for end in ends)
+        return sum(seen) * row_bytes(self.shape) // self.shape.kv_heads * (self.shape.heads // self.group)
+
+
+def random_projections(
+    random: np.random.Generator, device: Device, shape: Architecture, rows: int
+) -> dict[str, Buffer]:
+    """Projections of rows, and the norms of heads."""
     dim = shape.head_dim
     gains = (1 + 0.15 * random.standard_normal((2, dim))).astype(np.float32)
     content = {
-        "query": random_rows(random, 2 * shape.heads * dim),
-        "key": random_rows(random, shape.kv_heads * dim),
-        "value": random_rows(random, shape.kv_heads * dim),
+        "query": random_rows(random, rows * 2 * shape.heads * dim),
+        "key": random_rows(random, rows * shape.kv_heads * dim),
+        "value": random_rows(random, rows * shape.kv_heads * dim),
         "q_norm": gains[0],
         "k_norm": gains[1],
     }

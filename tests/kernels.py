@@ -51,7 +51,8 @@ METAL_SHARE = 1 if os.environ.get("LILY_METAL_TESTS") == "all" else 4
 RANDOM_CALLS: Counter[str] = Counter()  # on metal:host, by word
 LEFT_OUT: Counter[str] = Counter()  # of them, those that ran in one way only
 # Products of two rows and more have kernels of their own for GPUs with tensor units: metal:host tests both sets.
-TILES: list[str] = [*KERNELS, *(f"{device}-m5" for device in METAL if device == "metal:host")]
+TENSOR_UNITS: list[str] = [f"{device}-m5" for device in METAL if device == "metal:host"]
+TILES: list[str] = [*KERNELS, *TENSOR_UNITS]
 EPSILON = 2.0**-24  # half a unit in the last place of a float32
 HOST_WAYS = ("", ":checked", ":reverse", ":random")  # of running the executor
 PACKINGS = ("affine4", "affine8", "bf16")

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hf_source import Model
-from kernels import METAL, require_metal
+from kernels import METAL, TENSOR_UNITS, require_metal
 from mlx_oracle import MlxOracle, convert, require_mlx
 from timelines import RecordProperty, relative
 
@@ -165,6 +165,16 @@ def test_the_metal_kernels_are_as_close(case: Case, device: str, record_property
     report(record_property, f"{device}, {WAYS[1]}", f"median {off:.2e}, yardstick {usual:.2e}, ratio {off / usual:.2f}")
     assert off <= RATIO * usual
     assert words == best[: len(words)]
+
+
+@pytest.mark.parametrize("device", TENSOR_UNITS)
+@pytest.mark.parametrize("case", CASES[-1:], ids=["{} {}".format(*CASES[-1])], indirect=True)
+def test_the_kernels_for_tensor_units_are_as_close(case: Case, device: str, record_property: RecordProperty) -> None:
+    """They are products of two rows and more, so only what is read at once differs."""
+    require_metal()
+    with lily.Engine.load(case.folder, device=device, max_context=LENGTH) as engine:
+        assert "matmul2d" in engine.device
+        judge(case, WAYS[0], engine.forward(case.tokens), f"{device}, {WAYS[0]}", record_property)
 
 
 @instruction_sets

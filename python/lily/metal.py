@@ -3,17 +3,20 @@
 The sources are part of the package (lily/_metal: kernels, the compat library, the toolchain); in a source tree they are
 its folder metal/. What is compiled lies under $XDG_CACHE_HOME/lily/metal, in a folder named after the content of its
 source, of all that it may include, and the compiler's version, so that it is never stale and several processes may
-compile at once. Nothing here runs a kernel.
+compile at once. What no process asked for in 30 days goes when something new comes. Nothing here runs a kernel.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import os
 import platform
 import re
+import shutil
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +28,8 @@ from .errors import DeviceError
 _FLAVOURS = ("host", "check", "ptx")
 _PACKAGE = "lily._metal.toolchain"
 _METAL4 = "_metal4"  # how the names of files end that need Metal 4, a GPU with tensor units
+_KEPT_DAYS = 30  # since a process last asked for it
+_DIGITS = 32  # of the name of a folder in the cache
 _INCLUDE = re.compile(r'^#include "([^"]+)".*\n', re.MULTILINE)
 
 
@@ -52,8 +57,7 @@ def apple_kernels(*, tensor_units: bool = True) -> tuple[Path, ...]:
     if library.exists():
         metal4 = library.with_stem(library.stem + _METAL4)
         return (library, metal4) if tensor_units and metal4.exists() else (library,)
-    folder = cache_folder() / _digest("text", [*sources(tensor_units=True), *home().glob("*.h")])
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _kept(_digest("text", [*sources(tensor_units=True), *home().glob("*.h")]))
     texts = []
     for source in sources(tensor_units=tensor_units):
         texts.append(folder / source.name)
@@ -89,15 +93,14 @@ def compiled(files: tuple[Path, ...], flavour: str) -> Kernels:
         raise DeviceError(f"kernels are compiled for {', '.join(_FLAVOURS)}, not for {flavour!r}.")
     tools = load_toolchain()
     try:
-        suffix = "ptx" if flavour == "ptx" else "so"
+        suffix = ".ptx" if flavour == "ptx" else f".{flavour}.so"
         shared = _digest(tools.find_clang().version, [path for path in home().rglob("*") if path.suffix != ".metal"])
         modules = tuple(
-            cache_folder() / _digest(shared, [path, *path.parent.glob("*.h")]) / f"{path.stem}.{flavour}.{suffix}"
-            for path in files
+            _kept(_digest(shared, [path, *path.parent.glob("*.h")])) / (path.stem + suffix) for path in files
         )
         # One executor for all modules: they share what it knows of the lane that runs.
         runtime = _digest(platform.machine(), list((home() / "toolchain" / "runtime").iterdir()))
-        executor = None if flavour == "ptx" else cache_folder() / runtime / "executor.so"
+        executor = None if flavour == "ptx" else _kept(runtime) / "executor.so"
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             work = [
                 pool.submit(tools.compile_kernels, path, flavour, module)
@@ -141,6 +144,21 @@ def load_toolchain() -> ModuleType:
     return sys.modules[_PACKAGE]
 
 
+def _kept(digest: str) -> Path:
+    """The folder of that name in the cache, in use from now on. A new one takes the place of those long unused."""
+    folder = cache_folder() / digest
+    if not folder.is_dir():
+        unused = time.time() - _KEPT_DAYS * 24 * 3600
+        for other in cache_folder().glob("[0-9a-f]" * _DIGITS):
+            with contextlib.suppress(FileNotFoundError):  # another process does the same
+                if other.stat().st_mtime < unused:
+                    shutil.rmtree(other)
+        folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(OSError):  # a cache that this process may only read
+        os.utime(folder)
+    return folder
+
+
 def _digest(start: str, files: list[Path]) -> str:
     """A name for the content of files."""
     digest = hashlib.sha256(start.encode())
@@ -149,4 +167,4 @@ def _digest(start: str, files: list[Path]) -> str:
             content = path.read_bytes()
             digest.update(f"{path.name} {len(content)} ".encode())
             digest.update(content)
-    return digest.hexdigest()[:32]
+    return digest.hexdigest()[:_DIGITS]

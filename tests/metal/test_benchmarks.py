@@ -18,7 +18,18 @@ from metal.clang import needs_clang
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks import metal_gemv, metal_ideas
 from benchmarks.metal_device import Device, open_device
-from benchmarks.metal_words import Moe, Packed, block_keys, moe_weights, random_rows
+from benchmarks.metal_words import (
+    Moe,
+    Packed,
+    Prompt,
+    Step,
+    block_keys,
+    floats,
+    moe_weights,
+    random_projections,
+    random_rows,
+    row_bytes,
+)
 
 pytestmark = needs_clang
 
@@ -81,6 +92,26 @@ def test_one_row_is_checked_against_numpy(device: Device) -> None:
     layers.expected[2] = layers.expected[2] * np.float32(1.001)
     with pytest.raises(SystemExit, match="projections, 4 rows: off by"):
         layers.check(4)
+
+
+def test_the_last_row_of_a_prompt_is_a_step(device: Device) -> None:
+    """Two kernels, and two ways to say what they get; the step also puts its key and value into the cache."""
+    shape, keys, count = metal_ideas.TINY.shape, 200, 24
+    seed = int(np.random.default_rng().integers(2**32))
+    print("seed", seed)
+    random = np.random.default_rng(seed)
+    rows = random_projections(random, device, shape, count)
+    last = {
+        name: buffer if name.endswith("norm") else buffer.part(buffer.size // count * (count - 1), buffer.size // count)
+        for name, buffer in rows.items()
+    }
+    cache = device.buffer(random_rows(random, keys * row_bytes(shape) // 2))
+    step = Step(device, shape, last, cache, keys, 64)
+    prompt = Prompt(device, shape, rows, cache, keys, shape.heads // shape.kv_heads)
+    device.run(device.commands([*step.work(), *prompt.work(f"attention_rows_{shape.head_dim}")]))
+    expected = floats(device.read(step.mixed, np.uint16))
+    error = floats(device.read(prompt.mixed, np.uint16))[-expected.size :] - expected
+    assert 0 < np.sqrt(np.mean(error**2)) <= 4e-3 * np.sqrt(np.mean(expected**2))
 
 
 def test_the_step_is_cut_as_the_backend_cuts_it() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,27 @@ def test_a_change_of_a_source_or_a_header_is_another_module(source: Path) -> Non
     (source.parent / "args.h").write_text("// arguments\n")
     found.add(metal.compiled((source,), "ptx").modules[0])
     assert len(found) == 3
+
+
+@needs_clang
+def test_what_was_not_asked_for_in_30_days_makes_room(source: Path) -> None:
+    def age(entry: Path, days: float) -> None:
+        then = time.time() - days * 24 * 3600
+        os.utime(entry, (then, then))
+
+    (used,) = metal.compiled((source,), "ptx").modules
+    assert used.name == "f.ptx"
+    entries = {name: metal.cache_folder() / name for name in ("0" * 32, "1" * 32, "of somebody else")}
+    for entry, days in zip(entries.values(), (31, 29, 31), strict=True):
+        entry.mkdir()
+        (entry / "f.ptx").touch()
+        age(entry, days)
+    age(used.parent, 31)
+    assert metal.compiled((source,), "ptx").modules == (used,)
+    assert all(entry.exists() for entry in entries.values()), "nothing new has come"
+    source.write_text(source.read_text() + TEXT.replace("f(", "g(") % "2.0f")
+    (new,) = metal.compiled((source,), "ptx").modules
+    assert set(metal.cache_folder().iterdir()) == {used.parent, new.parent, *list(entries.values())[1:]}
 
 
 @needs_clang

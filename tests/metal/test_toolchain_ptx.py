@@ -3,7 +3,9 @@ an NVIDIA GPU and is not done here."""
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,19 @@ def test_threadgroup_arguments_and_simdgroup_functions(tmp_path: Path) -> None:
     text = compiled("features", tmp_path)
     assert ".extern .shared .align 16 .b8 __msl_dynamic[]" in text
     assert "shfl.sync" in text
+
+
+def test_libdevice_is_taken_from_the_package_of_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MSL_LIBDEVICE", raising=False)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    with pytest.raises(MslError, match="pip install nvidia-nvvm"):
+        find_libdevice()
+    library = tmp_path / "nvidia" / "cu13" / "nvvm" / "libdevice" / "libdevice.10.bc"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    importlib.invalidate_caches()
+    assert find_libdevice() == library
 
 
 @needs_clang
