@@ -102,8 +102,8 @@ constexpr std::int64_t kAhead = 4096; // bytes between the codes in use and thos
 // Into the second-level cache: the first one keeps too few requests open for the latency of memory.
 LILY_INLINE void prefetch(const std::uint8_t *p) { __builtin_prefetch(p, 0, 2); }
 
-// The first of the rows; `ahead` begins with the one to ask for meanwhile. One row after the other: a machine reads ahead of
-// a thread that walks straight through memory, and of no other order so well.
+// The first of the rows; `ahead` begins with the one to ask for meanwhile. One row after the other: a machine reads ahead
+// of a thread that walks straight through memory, and of no other order so well.
 template <Packing packing, Inputs inputs>
 static F dot_row(const Rows &row, const Rows &ahead, const RowActivations &x) {
     const std::int64_t groups = row.cols / kGroup, words = groups * group_words(packing), vectors = words / kLanes;
